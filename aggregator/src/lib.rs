@@ -1,0 +1,1 @@
+//! Turns change events into counts; sweeps the journal for what events missed.

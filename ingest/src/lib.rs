@@ -1,0 +1,1 @@
+//! Accepts likes and answers questions about them, over HTTP and in process.

@@ -1,0 +1,1 @@
+//! Recomputes every projection from the facts, and repairs drift while traffic goes on.

@@ -1,0 +1,110 @@
+//! The protocol, written once above the engine's rows: write, reconcile, promote, audit, sweep,
+//! and the reads that must agree with them. Every method may be cut off at any await.
+
+mod audit;
+mod build;
+mod mutation;
+mod promote;
+mod read;
+mod reconcile;
+mod sweep;
+mod write;
+
+use std::{sync::Arc, time::Duration};
+
+use schema::{Kinds, Level, Slot, Micros, DEFAULT_LEVEL, SMALL_LIMIT};
+
+pub use audit::AuditReport;
+#[cfg(feature = "mutations")]
+pub use mutation::Mutation;
+pub use read::{FactPageOut, KindCount, MemberListing, MemberState, UserListing};
+pub use reconcile::Reconciled;
+pub use sweep::{SweepReport, Swept};
+pub use write::{Outcome, WriteRequest, Written};
+
+use crate::{clock::Clock, engine::Engine};
+
+/// What the protocol needs to know; recorded in the store, so that all processes agree.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What is counted.
+    pub kinds: Arc<Kinds>,
+    /// T: most fact rows of one kind in a root before it is promoted.
+    pub small_limit: usize,
+    /// L: depth of the leaves.
+    pub level: Level,
+    /// Length of a journal slot.
+    pub slot: Duration,
+    /// How far behind store time a slot is closed and swept.
+    pub sweep_delay: Duration,
+    /// How long a request may try before it is answered `accepted` or `unknown`.
+    pub deadline: Duration,
+    /// Attempts of a reconcile before it reports that others keep winning.
+    pub attempts: u32,
+    /// The fault compiled in for a test.
+    #[cfg(feature = "mutations")]
+    pub mutation: Option<Mutation>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            kinds: Arc::new(schema::default_kinds()),
+            small_limit: SMALL_LIMIT,
+            level: DEFAULT_LEVEL,
+            slot: Duration::from_secs(10),
+            sweep_delay: Duration::from_secs(30),
+            deadline: Duration::from_secs(5),
+            attempts: 30,
+            #[cfg(feature = "mutations")]
+            mutation: None,
+        }
+    }
+}
+
+impl Settings {
+    /// The slot of a moment of store time.
+    pub fn slot_of(&self, at: Micros) -> Slot {
+        at.div_euclid(self.slot_micros())
+    }
+
+    /// Store time at which `slot` ends.
+    pub fn slot_end(&self, slot: Slot) -> Micros {
+        (slot + 1).saturating_mul(self.slot_micros())
+    }
+
+    fn slot_micros(&self) -> Micros {
+        Micros::try_from(self.slot.as_micros()).unwrap_or(Micros::MAX).max(1)
+    }
+}
+
+/// The protocol over one engine. Cheap to clone; has no state of its own but a hint of which
+/// targets are large.
+#[derive(Clone)]
+pub struct Protocol {
+    engine: Arc<dyn Engine>,
+    clock: Arc<dyn Clock>,
+    settings: Arc<Settings>,
+}
+
+impl Protocol {
+    /// Binds the protocol to an engine and a clock.
+    pub fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, settings: Settings) -> Self {
+        Self { engine, clock, settings: Arc::new(settings) }
+    }
+
+    /// The engine below, for scans and operational rows.
+    pub fn engine(&self) -> &Arc<dyn Engine> {
+        &self.engine
+    }
+
+    /// Store time.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// The settings.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}

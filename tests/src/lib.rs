@@ -1,0 +1,1 @@
+//! Simulation, crash tests and real-input tests.

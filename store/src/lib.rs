@@ -4,9 +4,10 @@
 //! [`embedded`] is the default, on fjall. [`protocol`] has the five verbs: write, reconcile,
 //! promote, audit, sweep. Nothing here knows of HTTP, queues of requests, or configuration files.
 
+pub mod bus;
 pub mod clock;
 pub mod engine;
-pub mod protocol;
+// pub mod protocol;
 
 pub use engine::{Engine, StoreError, StoreResult};
 

@@ -5,8 +5,8 @@
 //! bytes are held by golden tests, so replacing bincode means reproducing them or adding a format.
 
 use bincode::{
-    config::{Configuration, Limit},
     Decode, Encode,
+    config::{Configuration, Limit},
 };
 
 use crate::{
@@ -130,10 +130,9 @@ pub fn decode_ledger_head(bytes: &[u8]) -> Result<LedgerHead, CodecError> {
     let (revision, counts, complete, as_of, audit): Wire = get::<_, MAX_ROW_BYTES>("ledger head", bytes)?;
     let audit = match audit {
         None => None,
-        Some((pos, sum)) => Some(Audit {
-            pos: pos.map(|p| member("ledger head", &p)).transpose()?,
-            sum: sum.into_iter().collect(),
-        }),
+        Some((pos, sum)) => {
+            Some(Audit { pos: pos.map(|p| member("ledger head", &p)).transpose()?, sum: sum.into_iter().collect() })
+        }
     };
     Ok(LedgerHead { revision, counts: counts.into_iter().collect(), complete, as_of, audit })
 }

@@ -74,11 +74,9 @@ impl ChoiceRegister {
         match self.version.cmp(&other.version) {
             std::cmp::Ordering::Greater => self,
             std::cmp::Ordering::Less => other,
-            std::cmp::Ordering::Equal => Self {
-                version: self.version,
-                choice: self.choice.max(other.choice),
-                since: self.since.max(other.since),
-            },
+            std::cmp::Ordering::Equal => {
+                Self { version: self.version, choice: self.choice.max(other.choice), since: self.since.max(other.since) }
+            }
         }
     }
 }

@@ -14,11 +14,11 @@ mod shard;
 
 pub use counts::Counts;
 pub use fact::{ChoiceRegister, Fact, HideRegister, Reason, Register};
-pub use ids::{FactKey, IdError, Member, Namespace, ShardKey, TargetKey, UserKey, MAX_ID_BYTES, MAX_NAMESPACE_BYTES};
+pub use ids::{FactKey, IdError, MAX_ID_BYTES, MAX_NAMESPACE_BYTES, Member, Namespace, ShardKey, TargetKey, UserKey};
 pub use journal::{ChangeEvent, Intent, JournalEntry, LaneId, Slot};
-pub use kinds::{default_kinds, Choice, Kind, KindError, KindName, Kinds, MAX_CHOICES};
+pub use kinds::{Choice, Kind, KindError, KindName, Kinds, MAX_CHOICES, default_kinds};
 pub use rows::{Audit, CounterRow, IndexRow, LedgerHead, LedgerRow, RootHead};
-pub use shard::{bucket_of, leaf_of, leaves, token_of, Level, Shard, DEFAULT_BUCKETS, DEFAULT_LEVEL, SMALL_LIMIT};
+pub use shard::{DEFAULT_BUCKETS, DEFAULT_LEVEL, Level, SMALL_LIMIT, Shard, bucket_of, leaf_of, leaves, token_of};
 
 /// Microseconds since 1970, UTC: the unit of every version, `since`, `at` and `as_of`.
 pub type Micros = i64;

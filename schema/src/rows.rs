@@ -1,6 +1,6 @@
 //! Rows of the derived tables, and the root's head.
 
-use crate::{ChoiceRegister, Choice, Counts, Fact, Level, Member, Micros};
+use crate::{Choice, ChoiceRegister, Counts, Fact, Level, Member, Micros};
 
 /// Row '' of a root partition of facts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use xxhash_rust::xxh3::{xxh3_64, Xxh3Default};
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use crate::{Member, ShardKey, TargetKey};
 

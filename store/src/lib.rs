@@ -10,4 +10,3 @@ pub mod engine;
 // pub mod protocol;
 
 pub use engine::{Engine, StoreError, StoreResult};
-

@@ -19,8 +19,8 @@ mod tables;
 pub use error::{StoreError, StoreResult};
 pub use tables::{
     CommitOutcome, CounterPut, CounterTable, Engine, FactPage, FactRead, FactTable, FactWrite, FusedLanding, IndexEntry,
-    IndexTable, IndexTimeRow, JournalTable, Landing, LaneState, LedgerCommit, LedgerPage, LedgerRead, LedgerTable,
-    MetaTable, RowChange, ScanTable, Slice, SlicePage, TargetCounters, TimeRow,
+    IndexTable, IndexTimeRow, JournalTable, Landing, LaneState, LedgerCommit, LedgerPage, LedgerRead, LedgerTable, MetaTable,
+    RowChange, ScanTable, Slice, SlicePage, TargetCounters, TimeRow,
 };
 
 /// Most members in one ledger read or commit: 100 is ScyllaDB's `IN` limit, and the head is one of

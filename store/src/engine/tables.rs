@@ -2,8 +2,8 @@
 
 use async_trait::async_trait;
 use schema::{
-    Choice, CounterRow, Fact, IndexRow, JournalEntry, KindName, LaneId, LedgerHead, LedgerRow, Level, Member, Micros,
-    RootHead, Shard, ShardKey, Slot, TargetKey, UserKey,
+    Choice, CounterRow, Fact, IndexRow, JournalEntry, KindName, LaneId, LedgerHead, LedgerRow, Level, Member, Micros, RootHead,
+    Shard, ShardKey, Slot, TargetKey, UserKey,
 };
 
 use super::StoreResult;
@@ -156,7 +156,12 @@ pub trait LedgerTable: Send + Sync {
 
     /// Time rows behind `after` in list order (later first, larger member id first at one time), at
     /// most `limit`; and whether the list ends here.
-    async fn page_times(&self, leaf: &ShardKey, after: Option<&(Micros, Member)>, limit: usize) -> StoreResult<(Vec<TimeRow>, bool)>;
+    async fn page_times(
+        &self,
+        leaf: &ShardKey,
+        after: Option<&(Micros, Member)>,
+        limit: usize,
+    ) -> StoreResult<(Vec<TimeRow>, bool)>;
 
     /// Applies a commit or nothing. `Unknown` may have been applied or be applied later; the engine
     /// and its driver never repeat it themselves.
@@ -292,7 +297,13 @@ pub trait JournalTable: Send + Sync {
     async fn close(&self, lane: LaneId, slot: Slot) -> StoreResult<()>;
 
     /// Entries of a slot with ids above `after`, ascending, at most `limit`, and whether it ends here.
-    async fn read_slot(&self, lane: LaneId, slot: Slot, after: Option<u64>, limit: usize) -> StoreResult<(Vec<JournalEntry>, bool)>;
+    async fn read_slot(
+        &self,
+        lane: LaneId,
+        slot: Slot,
+        after: Option<u64>,
+        limit: usize,
+    ) -> StoreResult<(Vec<JournalEntry>, bool)>;
 
     /// The first slot in `from..=to` that may hold entries; `None`: there is none. An engine that
     /// cannot list slots answers `Some(from)`.

@@ -20,6 +20,12 @@ pub type Level = u8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Shard(pub u16);
 
+impl Default for Shard {
+    fn default() -> Self {
+        Self::ROOT
+    }
+}
+
 impl Shard {
     /// The partition of a small target, and the head of a large one.
     pub const ROOT: Self = Self(1);

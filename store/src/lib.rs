@@ -7,6 +7,7 @@
 pub mod bus;
 pub mod clock;
 pub mod engine;
-// pub mod protocol;
+pub mod protocol;
 
 pub use engine::{Engine, StoreError, StoreResult};
+pub use protocol::{Protocol, Settings};

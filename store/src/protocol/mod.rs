@@ -3,6 +3,7 @@
 
 mod audit;
 mod build;
+mod lane;
 mod mutation;
 mod promote;
 mod read;
@@ -10,17 +11,22 @@ mod reconcile;
 mod sweep;
 mod write;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use schema::{Kinds, Level, Slot, Micros, DEFAULT_LEVEL, SMALL_LIMIT};
+use schema::{DEFAULT_LEVEL, Kinds, Level, Micros, RootHead, SMALL_LIMIT, ShardKey, Slot};
 
 pub use audit::AuditReport;
+pub use lane::{IdSource, Lane};
 #[cfg(feature = "mutations")]
 pub use mutation::Mutation;
-pub use read::{FactPageOut, KindCount, MemberListing, MemberState, UserListing};
+pub use read::{KindCount, MemberListing, MemberState, UserListing};
 pub use reconcile::Reconciled;
-pub use sweep::{SweepReport, Swept};
-pub use write::{Outcome, WriteRequest, Written};
+pub use sweep::SweepReport;
+pub use write::{Completion, Outcome, WriteRequest, Written};
 
 use crate::{clock::Clock, engine::Engine};
 
@@ -39,6 +45,12 @@ pub struct Settings {
     pub sweep_delay: Duration,
     /// How long a request may try before it is answered `accepted` or `unknown`.
     pub deadline: Duration,
+    /// How long a lane may be silent before its process is taken for gone.
+    pub lane_timeout: Duration,
+    /// How long swept journal slots are kept: as far back as `rebuild since` reaches.
+    pub journal_retention: Duration,
+    /// Shards that a sweep or a promotion works on side by side.
+    pub parallel: usize,
     /// Attempts of a reconcile before it reports that others keep winning.
     pub attempts: u32,
     /// The fault compiled in for a test.
@@ -55,6 +67,9 @@ impl Default for Settings {
             slot: Duration::from_secs(10),
             sweep_delay: Duration::from_secs(30),
             deadline: Duration::from_secs(5),
+            lane_timeout: Duration::from_secs(120),
+            journal_retention: Duration::from_secs(48 * 3600),
+            parallel: 8,
             attempts: 30,
             #[cfg(feature = "mutations")]
             mutation: None,
@@ -85,12 +100,23 @@ pub struct Protocol {
     engine: Arc<dyn Engine>,
     clock: Arc<dyn Clock>,
     settings: Arc<Settings>,
+    /// Heads of roots that are known to be large: a hint that saves reading them.
+    large: Arc<Mutex<HashMap<ShardKey, RootHead>>>,
+    #[cfg(feature = "mutations")]
+    lately: Arc<Mutex<HashMap<(schema::FactKey, schema::Register), (Micros, u8)>>>,
 }
 
 impl Protocol {
     /// Binds the protocol to an engine and a clock.
     pub fn new(engine: Arc<dyn Engine>, clock: Arc<dyn Clock>, settings: Settings) -> Self {
-        Self { engine, clock, settings: Arc::new(settings) }
+        Self {
+            engine,
+            clock,
+            settings: Arc::new(settings),
+            large: Arc::default(),
+            #[cfg(feature = "mutations")]
+            lately: Arc::default(),
+        }
     }
 
     /// The engine below, for scans and operational rows.

@@ -1,0 +1,331 @@
+//! The sweep (design, section 7): closes journal slots and makes sure that every intent in them has
+//! landed and is counted. It is the safety net under the change events, and their replacement.
+
+use std::collections::HashMap;
+
+use futures::{StreamExt, stream};
+use schema::{Fact, JournalEntry, LaneId, Member, Micros, Register, Shard, ShardKey, Slot, leaf_of};
+
+use super::{Protocol, mutation::mutant};
+use crate::{
+    StoreError, StoreResult,
+    engine::{FactWrite, IndexEntry, LaneState, MAX_COMMIT_MEMBERS},
+};
+
+/// Journal entries that are read and worked on at a time.
+const SWEEP_PAGE: usize = 512;
+/// Slots behind "now" that a process with a clock error may still have used.
+const CLOCK_SLACK: Slot = 2;
+
+/// What one pass of the sweep did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SweepReport {
+    /// Lanes looked at.
+    pub lanes: u64,
+    /// Lanes whose process was gone, now closed, swept and retired.
+    pub retired: u64,
+    /// Slots that held entries.
+    pub slots: u64,
+    /// Intents found in them.
+    pub intents: u64,
+    /// Facts that had not landed and were written.
+    pub rewritten: u64,
+    /// Intents that the store refused, put aside as dead letters.
+    pub dead: u64,
+    /// Every change answered before this store time is counted.
+    pub complete_until: Micros,
+}
+
+/// All that the journal wants of one member.
+#[derive(Default)]
+struct Wanted {
+    /// Registers of the intents, joined; `since` is 0 and decided at landing.
+    registers: Fact,
+    /// Whether some entry was not completed, so that index rows may be missing.
+    index_in_doubt: bool,
+}
+
+impl Protocol {
+    /// One pass over all lanes: every slot that ended at least `sweep_delay` ago is closed, read and
+    /// counted. Lanes that were silent for `lane_timeout` are closed to the end and retired.
+    /// An unavailable store stops a lane at its slot; the error is returned after the other lanes.
+    pub async fn sweep(&self) -> StoreResult<SweepReport> {
+        let now = self.clock.now();
+        let delay = micros(self.settings.sweep_delay);
+        self.sweep_until(self.settings.slot_of(now.saturating_sub(delay)) - 1).await
+    }
+
+    /// The same through slot `through`, whatever its age: `slot_of(now)` drains everything that was
+    /// answered so far, at the price that requests under way journal again.
+    pub async fn sweep_until(&self, through: Slot) -> StoreResult<SweepReport> {
+        let mut report = SweepReport::default();
+        let mut failure = None;
+        for lane in self.engine.lanes().await? {
+            report.lanes += 1;
+            let result = match lane.retired {
+                true => self.forget_old(&lane).await,
+                false => self.sweep_lane(&lane, through, &mut report).await,
+            };
+            failure = failure.or(result.err());
+        }
+        report.complete_until = self.complete_until().await?;
+        failure.map_or(Ok(report), Err)
+    }
+
+    /// Closes a lane to the end, sweeps all of it, and retires it: for processes known to be gone
+    /// (an embedded store was opened, so no earlier process of it lives).
+    pub async fn retire(&self, lane: LaneId) -> StoreResult<SweepReport> {
+        let mut report = SweepReport::default();
+        if let Some(state) = self.engine.lanes().await?.into_iter().find(|l| l.lane == lane && !l.retired) {
+            self.retire_lane(&state, &mut report).await?;
+        }
+        Ok(report)
+    }
+
+    async fn sweep_lane(&self, lane: &LaneState, through: Slot, report: &mut SweepReport) -> StoreResult<()> {
+        if self.clock.now().saturating_sub(lane.seen) > micros(self.settings.lane_timeout) {
+            return self.retire_lane(lane, report).await;
+        }
+        if through <= lane.swept_through {
+            return Ok(());
+        }
+        if !mutant!(self, NoClose) {
+            // Before anything is read: an entry that comes later finds its slot closed.
+            self.engine.close(lane.lane, through).await?;
+        }
+        self.sweep_slots(lane, through, report).await?;
+        self.drop_old(lane).await
+    }
+
+    async fn retire_lane(&self, lane: &LaneState, report: &mut SweepReport) -> StoreResult<()> {
+        self.engine.close(lane.lane, Slot::MAX).await?;
+        // Entries that count saw an open slot before this close, so none lies further ahead.
+        let used = if lane.closed_through == Slot::MAX { lane.swept_through } else { lane.closed_through };
+        let last = self.settings.slot_of(self.clock.now()).max(used) + CLOCK_SLACK;
+        self.sweep_slots(lane, last, report).await?;
+        self.engine.retire_lane(lane.lane).await?;
+        report.retired += 1;
+        Ok(())
+    }
+
+    async fn sweep_slots(&self, lane: &LaneState, through: Slot, report: &mut SweepReport) -> StoreResult<()> {
+        let mut from = lane.swept_through.saturating_add(1);
+        while from <= through {
+            let Some(slot) = self.engine.next_slot(lane.lane, from, through).await? else { break };
+            self.sweep_slot(lane.lane, slot, report).await?;
+            self.engine.set_swept(lane.lane, slot).await?;
+            from = slot + 1;
+        }
+        self.engine.set_swept(lane.lane, through).await
+    }
+
+    async fn sweep_slot(&self, lane: LaneId, slot: Slot, report: &mut SweepReport) -> StoreResult<()> {
+        let mut after = None;
+        let mut found = false;
+        loop {
+            let (entries, end) = self.engine.read_slot(lane, slot, after, SWEEP_PAGE).await?;
+            after = entries.last().map(|e| e.id).or(after);
+            found |= !entries.is_empty();
+            self.sweep_entries(&entries, report).await?;
+            if end {
+                report.slots += u64::from(found);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Lands and counts what `entries` want, shard by shard.
+    async fn sweep_entries(&self, entries: &[JournalEntry], report: &mut SweepReport) -> StoreResult<()> {
+        let landed: std::collections::HashSet<u64> = entries.iter().flat_map(|e| e.landed.iter().copied()).collect();
+        let mut groups: HashMap<ShardKey, HashMap<Member, Wanted>> = HashMap::new();
+        for entry in entries {
+            report.intents += entry.intents.len() as u64;
+            for intent in &entry.intents {
+                let root = intent.key.shard(Shard::ROOT);
+                let wanted = groups.entry(root).or_default().entry(intent.key.member.clone()).or_default();
+                wanted.registers = wanted.registers.join(Fact::of(intent.register, intent.version, intent.value, 0));
+                wanted.index_in_doubt |= !landed.contains(&entry.id);
+            }
+        }
+        let work = groups.into_iter().map(|(root, wanted)| async move { self.sweep_target(&root, wanted).await });
+        let mut results = stream::iter(work).buffer_unordered(self.settings.parallel.max(1));
+        while let Some(result) = results.next().await {
+            let (rewritten, dead) = result?;
+            report.rewritten += rewritten;
+            report.dead += dead;
+        }
+        Ok(())
+    }
+
+    /// One (target, kind): (facts written again, dead letters).
+    async fn sweep_target(&self, root: &ShardKey, wanted: HashMap<Member, Wanted>) -> StoreResult<(u64, u64)> {
+        let mut wanted: Vec<(Member, Wanted)> = wanted.into_iter().collect();
+        wanted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+        let (mut rewritten, mut dead) = (0, 0);
+        let mut by_shard: HashMap<Shard, Vec<Member>> = HashMap::new();
+        for chunk in wanted.chunks(MAX_COMMIT_MEMBERS) {
+            let members: Vec<Member> = chunk.iter().map(|(m, _)| m.clone()).collect();
+            let read = self.engine.read_facts(root, &members).await?;
+            match read.head.and_then(|h| h.level()) {
+                None => {
+                    let (written, refused) = self.land(root, chunk, &read.facts).await?;
+                    rewritten += written;
+                    dead += refused;
+                    by_shard.entry(Shard::ROOT).or_default().extend(members);
+                }
+                Some(level) => {
+                    let mut leaves: HashMap<Shard, Vec<usize>> = HashMap::new();
+                    for (i, member) in members.iter().enumerate() {
+                        leaves.entry(leaf_of(member, level)).or_default().push(i);
+                    }
+                    for (leaf, at) in leaves {
+                        let key = root.with_shard(leaf);
+                        let wanted: Vec<&(Member, Wanted)> = at.iter().map(|&i| &chunk[i]).collect();
+                        let (written, refused) = self.sweep_leaf(&key, &wanted, by_shard.entry(leaf).or_default()).await?;
+                        rewritten += written;
+                        dead += refused;
+                    }
+                    // A promotion that was cut off is finished; a finished one costs one read.
+                    by_shard.entry(Shard::ROOT).or_default();
+                }
+            }
+        }
+        for (shard, members) in by_shard {
+            self.reconcile(&root.with_shard(shard), &members).await?;
+        }
+        Ok((rewritten, dead))
+    }
+
+    /// Members of one leaf. A ledger row at or past the intent proves that it landed and is counted,
+    /// so that only the others' facts are read; the counter is written all the same.
+    async fn sweep_leaf(
+        &self,
+        leaf: &ShardKey,
+        wanted: &[&(Member, Wanted)],
+        count: &mut Vec<Member>,
+    ) -> StoreResult<(u64, u64)> {
+        let members: Vec<Member> = wanted.iter().map(|(m, _)| m.clone()).collect();
+        let ledger = self.engine.read_ledger(leaf, &members).await?;
+        let mut open = Vec::new();
+        for (&(member, want), row) in wanted.iter().zip(&ledger.rows) {
+            let counted = row.is_some_and(|r| covers(&r.fact, &want.registers));
+            if !counted || want.index_in_doubt {
+                open.push((member.clone(), Wanted { registers: want.registers, index_in_doubt: want.index_in_doubt }));
+            }
+            if !counted {
+                count.push(member.clone());
+            }
+        }
+        let open_members: Vec<Member> = open.iter().map(|(m, _)| m.clone()).collect();
+        if open.is_empty() {
+            return Ok((0, 0));
+        }
+        let facts = self.engine.read_facts(leaf, &open_members).await?.facts;
+        self.land(leaf, &open, &facts).await
+    }
+
+    /// Writes facts that are older than their intents, and index rows that are in doubt.
+    async fn land(&self, shard: &ShardKey, wanted: &[(Member, Wanted)], facts: &[Option<Fact>]) -> StoreResult<(u64, u64)> {
+        let mut writes = Vec::new();
+        let mut index = Vec::new();
+        for ((member, want), fact) in wanted.iter().zip(facts) {
+            let fact = fact.unwrap_or_default();
+            let user = self.index_user(&shard.fact(member));
+            if !covers(&fact, &want.registers) {
+                writes.push(FactWrite {
+                    shard: shard.clone(),
+                    member: member.clone(),
+                    fact: landing(&fact, &want.registers),
+                    index: user,
+                });
+            } else if let Some(user) = user.filter(|_| want.index_in_doubt && fact.choice.version > 0) {
+                let (kind, target) = (shard.kind.clone(), shard.target.clone());
+                index.push(IndexEntry { user, kind, target, row: fact.choice.into() });
+            }
+        }
+        let mut dead = 0;
+        for chunk in writes.chunks(MAX_COMMIT_MEMBERS) {
+            match self.write_all(chunk).await {
+                Ok(()) => {}
+                Err(StoreError::Refused(_)) => dead += self.land_one_by_one(chunk).await?,
+                Err(error) => return Err(error),
+            }
+        }
+        for result in if index.is_empty() { Vec::new() } else { self.engine.put_index(&index).await } {
+            result?;
+        }
+        Ok((writes.len() as u64 - dead, dead))
+    }
+
+    /// After a refusal: the refused ones become dead letters, the others land.
+    async fn land_one_by_one(&self, writes: &[FactWrite]) -> StoreResult<u64> {
+        let mut dead = 0;
+        for write in writes {
+            match self.write_all(std::slice::from_ref(write)).await {
+                Ok(()) => {}
+                Err(StoreError::Refused(reason)) => {
+                    dead += 1;
+                    let key =
+                        format!("dead/{}/{}/{}/{}", write.shard.target, write.shard.kind, write.member, write.fact.newest());
+                    tracing::error!(%reason, %key, "the store refused a fact; it is put aside as a dead letter");
+                    self.engine.put_meta(&key, &schema::codec::encode_fact(&write.fact)).await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(dead)
+    }
+
+    /// Every change answered before this store time is counted: the bound of staleness that readers
+    /// are given. Without a lane it is store time minus the sweep's delay.
+    pub async fn complete_until(&self) -> StoreResult<Micros> {
+        let lanes = self.engine.lanes().await?;
+        let lowest = lanes.iter().filter(|l| !l.retired).map(|l| self.settings.slot_end(l.swept_through)).min();
+        let now = self.clock.now();
+        Ok(lowest.map_or(now.saturating_sub(micros(self.settings.sweep_delay)), |end| end.min(now)))
+    }
+
+    async fn drop_old(&self, lane: &LaneState) -> StoreResult<()> {
+        let kept_from = self.settings.slot_of(self.clock.now().saturating_sub(micros(self.settings.journal_retention)));
+        if kept_from > lane.first && lane.swept_through >= kept_from {
+            self.engine.drop_slots(lane.lane, kept_from).await
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn forget_old(&self, lane: &LaneState) -> StoreResult<()> {
+        let kept_from = self.settings.slot_of(self.clock.now().saturating_sub(micros(self.settings.journal_retention)));
+        if lane.swept_through >= kept_from {
+            return Ok(());
+        }
+        self.engine.drop_slots(lane.lane, Slot::MAX).await?;
+        self.engine.forget_lane(lane.lane).await
+    }
+}
+
+/// Whether `fact` has every register that `wanted` has, at that version and value or a newer one.
+fn covers(fact: &Fact, wanted: &Fact) -> bool {
+    let mut joined = fact.join(*wanted);
+    // The intent does not know `since`; it decides nothing here.
+    joined.choice.since = fact.choice.since;
+    joined == *fact
+}
+
+/// The registers to write for an intent that has not landed.
+fn landing(fact: &Fact, wanted: &Fact) -> Fact {
+    let mut out = *wanted;
+    let same = fact.register(Register::Choice).1 == wanted.choice.choice && fact.choice.version > 0;
+    out.choice.since = if out.choice.version == 0 {
+        0
+    } else if same {
+        fact.choice.since
+    } else {
+        wanted.choice.version
+    };
+    out
+}
+
+fn micros(duration: std::time::Duration) -> Micros {
+    Micros::try_from(duration.as_micros()).unwrap_or(Micros::MAX)
+}

@@ -1,0 +1,248 @@
+//! The aggregator's loop: collect while a round runs, one reconcile in flight for each shard.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
+
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, join_all},
+    stream::{self, FuturesUnordered},
+};
+use prometheus::Registry;
+use schema::{Member, ShardKey, TargetKey};
+use store::{Protocol, StoreError, StoreResult, protocol::Reconciled};
+use tokio_util::sync::CancellationToken;
+
+use crate::{AggregatorSettings, MemoryBus, Notice, metrics::AggregatorMetrics};
+
+/// Called with each target whose counter was written, so that caches forget it.
+pub type OnCounted = Arc<dyn Fn(&TargetKey) + Send + Sync>;
+
+/// What one call of [`Aggregator::run_once`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Round {
+    /// Shards reconciled.
+    pub shards: u64,
+    /// Shards that failed; their notices are queued again.
+    pub failed: u64,
+    /// Sums over the shards.
+    pub done: Reconciled,
+}
+
+/// Reconciles what the bus names.
+#[derive(Clone)]
+pub struct Aggregator {
+    protocol: Protocol,
+    bus: Arc<MemoryBus>,
+    on_counted: OnCounted,
+    settings: AggregatorSettings,
+    metrics: AggregatorMetrics,
+}
+
+/// A notice on its way, with how often it has failed.
+struct Work {
+    notice: Notice,
+    failures: u32,
+}
+
+type InFlight = FuturesUnordered<BoxFuture<'static, (Work, StoreResult<Reconciled>)>>;
+
+impl Aggregator {
+    /// Counts what `bus` names, by `protocol`.
+    pub fn new(protocol: Protocol, bus: Arc<MemoryBus>, settings: AggregatorSettings) -> Self {
+        Self { protocol, bus, on_counted: Arc::new(|_| {}), settings, metrics: AggregatorMetrics::default() }
+    }
+
+    /// Calls `hook` after each counter that was written.
+    #[must_use]
+    pub fn on_counted(mut self, hook: OnCounted) -> Self {
+        self.on_counted = hook;
+        self
+    }
+
+    /// Adds this aggregator's metrics to a registry.
+    pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        self.metrics.register(registry)
+    }
+
+    /// Takes everything that is queued now, reconciles each shard once, and queues failures again.
+    /// Needs no runtime of its own, so that simulations drive it.
+    pub async fn run_once(&self) -> Round {
+        let mut round = Round::default();
+        let notices: Vec<Notice> = (0..self.bus.buckets()).flat_map(|bucket| self.bus.take(bucket, usize::MAX)).collect();
+        let work = notices.into_iter().map(|notice| self.reconcile(Work { notice, failures: 0 }));
+        let results: Vec<_> = stream::iter(work).buffer_unordered(self.settings.parallel.max(1)).collect().await;
+        for (work, result) in results {
+            match result {
+                Ok(done) => {
+                    round.shards += 1;
+                    round.done += done;
+                }
+                Err(_) => {
+                    round.failed += 1;
+                    self.requeue(work.notice);
+                }
+            }
+        }
+        round
+    }
+
+    /// Runs until `stop`; then goes on with what is queued for at most [`AggregatorSettings::drain`].
+    pub async fn run(&self, stop: CancellationToken) {
+        let workers = self.settings.workers.clamp(1, self.bus.buckets());
+        let tasks = (0..workers).map(|first| {
+            let (this, stop) = (self.clone(), stop.clone());
+            tokio::spawn(async move { this.work(first, workers, stop).await })
+        });
+        for task in join_all(tasks).await {
+            if let Err(panic) = task {
+                std::panic::resume_unwind(panic.into_panic());
+            }
+        }
+    }
+
+    /// One worker: buckets `first`, `first + step`, …
+    async fn work(&self, first: usize, step: usize, stop: CancellationToken) {
+        let buckets: Vec<usize> = (first..self.bus.buckets()).step_by(step).collect();
+        let mut waiting: HashMap<ShardKey, Notice> = HashMap::new();
+        let mut busy: HashSet<ShardKey> = HashSet::new();
+        let mut in_flight = InFlight::new();
+        let mut outage: u32 = 0;
+        let mut next = 0;
+        let listener = self.bus.listen(&buckets);
+        loop {
+            // A shard in flight is looked at again afterwards: what came meanwhile waits for it.
+            let free = self.settings.parallel.max(1).saturating_sub(in_flight.len());
+            for work in self.pick(&buckets, &mut next, free, &mut waiting, &busy) {
+                busy.insert(work.notice.shard.clone());
+                let this = self.clone();
+                in_flight.push(async move { this.reconcile(work).await }.boxed());
+            }
+            self.metrics.backlog.set(i64::try_from(self.bus.backlog()).unwrap_or(i64::MAX));
+            if in_flight.is_empty() && stop.is_cancelled() {
+                return;
+            }
+            if in_flight.is_empty() {
+                tokio::select! {
+                    () = listener.notified() => {}
+                    () = stop.cancelled() => {}
+                }
+                continue;
+            }
+            let room = in_flight.len() < self.settings.parallel.max(1);
+            tokio::select! {
+                Some((work, result)) = in_flight.next() => {
+                    busy.remove(&work.notice.shard);
+                    outage = self.settle(work, result, outage, &mut in_flight, &mut busy).await;
+                }
+                () = listener.notified(), if room => {}
+            }
+        }
+    }
+
+    /// Work for up to `free` shards: those that waited for their turn first.
+    fn pick(
+        &self,
+        buckets: &[usize],
+        next: &mut usize,
+        free: usize,
+        waiting: &mut HashMap<ShardKey, Notice>,
+        busy: &HashSet<ShardKey>,
+    ) -> Vec<Work> {
+        let ready: Vec<ShardKey> = waiting.keys().filter(|s| !busy.contains(*s)).take(free).cloned().collect();
+        let mut out: Vec<Work> =
+            ready.iter().filter_map(|s| waiting.remove(s)).map(|notice| Work { notice, failures: 0 }).collect();
+        for _ in 0..buckets.len() {
+            if out.len() >= free {
+                break;
+            }
+            let bucket = buckets[*next % buckets.len()];
+            *next = next.wrapping_add(1);
+            for notice in self.bus.take(bucket, free - out.len()) {
+                if busy.contains(&notice.shard) {
+                    match waiting.get_mut(&notice.shard) {
+                        Some(waits) => waits.merge(notice),
+                        None => drop(waiting.insert(notice.shard.clone(), notice)),
+                    }
+                } else {
+                    out.push(Work { notice, failures: 0 });
+                }
+            }
+        }
+        out
+    }
+
+    /// Books one result; returns how many failures in a row the store has shown.
+    async fn settle(
+        &self,
+        mut work: Work,
+        result: StoreResult<Reconciled>,
+        outage: u32,
+        in_flight: &mut InFlight,
+        busy: &mut HashSet<ShardKey>,
+    ) -> u32 {
+        let error = match result {
+            Ok(_) => return 0,
+            Err(error) => error,
+        };
+        let away = matches!(error, StoreError::Unavailable(_) | StoreError::Stopped(_));
+        // While the store is away nothing ages: it is not the shard's fault.
+        work.failures += u32::from(!away);
+        if work.failures >= self.settings.attempts || (away && outage >= self.settings.attempts.saturating_mul(8)) {
+            self.metrics.given_up.inc();
+            tracing::warn!(%error, shard = ?work.notice.shard, "left to the sweep after repeated failures");
+            return if away { outage } else { 0 };
+        }
+        let pause = pause(&self.settings, work.failures.max(outage));
+        let this = self.clone();
+        busy.insert(work.notice.shard.clone());
+        in_flight.push(
+            async move {
+                this.protocol.clock().sleep(pause).await;
+                this.reconcile(work).await
+            }
+            .boxed(),
+        );
+        if away { outage.saturating_add(1) } else { 0 }
+    }
+
+    async fn reconcile(&self, work: Work) -> (Work, StoreResult<Reconciled>) {
+        let members: Vec<Member> = work.notice.members.iter().cloned().collect();
+        let result = self.protocol.reconcile(&work.notice.shard, &members).await;
+        let m = &self.metrics;
+        match &result {
+            Ok(done) => {
+                (self.on_counted)(&work.notice.shard.target);
+                m.shards.inc();
+                m.members.inc_by(members.len() as u64);
+                m.commits.inc_by(u64::from(done.commits));
+                m.conflicts.inc_by(u64::from(done.conflicts));
+                m.unknowns.inc_by(u64::from(done.unknowns));
+                m.promotions.inc_by(u64::from(done.promoted));
+                if done.commits > 0 {
+                    m.members_per_commit.observe(f64::from(done.members) / f64::from(done.commits));
+                }
+                let waited = self.protocol.clock().now().saturating_sub(work.notice.at);
+                m.freshness.observe(Duration::from_micros(u64::try_from(waited).unwrap_or(0)).as_secs_f64());
+            }
+            Err(error) => {
+                m.failures.inc();
+                tracing::debug!(%error, shard = ?work.notice.shard, "reconcile failed");
+            }
+        }
+        let dropped = self.bus.totals().1;
+        m.dropped.inc_by(dropped.saturating_sub(m.dropped.get()));
+        (work, result)
+    }
+
+    fn requeue(&self, notice: Notice) {
+        self.bus.push(schema::ChangeEvent { shard: notice.shard, members: notice.members.into_iter().collect(), at: notice.at });
+    }
+}
+
+fn pause(settings: &AggregatorSettings, failures: u32) -> Duration {
+    settings.first_pause.saturating_mul(1 << failures.min(16)).min(settings.max_pause)
+}

@@ -3,7 +3,10 @@
 use schema::{Audit, Counts, Member, Micros, RootHead, ShardKey};
 
 use super::{Protocol, build::contended, mutation::mutant, reconcile::Reconciled};
-use crate::{StoreResult, engine::CommitOutcome};
+use crate::{
+    StoreResult,
+    engine::{CommitOutcome, LedgerCommit, LedgerRead},
+};
 
 /// Ledger rows that one step of a recount reads.
 const AUDIT_PAGE: usize = 500;
@@ -76,17 +79,50 @@ impl Protocol {
         if failed < self.settings.attempts { Ok(report) } else { Err(contended(leaf)) }
     }
 
-    async fn step(
-        &self,
-        leaf: &ShardKey,
-        commit: crate::engine::LedgerCommit,
-        failed: &mut u32,
-        began: &mut bool,
-    ) -> StoreResult<bool> {
+    async fn step(&self, leaf: &ShardKey, commit: LedgerCommit, failed: &mut u32, began: &mut bool) -> StoreResult<bool> {
         let applied = self.try_commit(leaf, &commit, &mut Reconciled::default()).await? == Some(CommitOutcome::Applied);
         *failed = if applied { 0 } else { *failed + 1 };
         *began |= applied;
         Ok(applied)
+    }
+
+    /// Applies a repair of a leaf's rows: `edit` turns the commit that would change nothing but the
+    /// revision into the one wanted, from what the ledger holds for `members` (at most 99) now.
+    /// `false`: `edit` found nothing to do.
+    pub async fn repair_ledger(
+        &self,
+        leaf: &ShardKey,
+        members: &[Member],
+        edit: impl Fn(&LedgerRead, &mut LedgerCommit) -> bool + Send + Sync,
+    ) -> StoreResult<bool> {
+        for attempt in 0..self.settings.attempts {
+            self.pause_before(attempt).await;
+            self.complete_head(leaf).await?;
+            let read = self.engine.read_ledger(leaf, members).await?;
+            if self.is_torn(&read) {
+                continue;
+            }
+            let head = read.head.clone().unwrap_or_default();
+            let mut commit = self.next_commit(&head, Vec::new(), false);
+            if !edit(&read, &mut commit) {
+                return Ok(false);
+            }
+            let mut changed = self.next_commit(&head, std::mem::take(&mut commit.rows), false);
+            for (member, fact) in &commit.drop_rows {
+                changed.head.counts.add(fact.counted(), -1);
+                if let Some(audit) = changed.head.audit.as_mut().filter(|a| a.pos.as_ref().is_some_and(|pos| member <= pos)) {
+                    audit.sum.add(fact.counted(), -1);
+                }
+            }
+            changed.drop_rows = commit.drop_rows;
+            changed.drop_times = commit.drop_times;
+            changed.put_times = commit.put_times;
+            if self.try_commit(leaf, &changed, &mut Reconciled::default()).await? == Some(CommitOutcome::Applied) {
+                self.put_leaf_counter(leaf, &changed.head).await?;
+                return Ok(true);
+            }
+        }
+        Err(contended(leaf))
     }
 
     /// Rewrites the counter row of `shard` from facts or ledger with an order above the stored

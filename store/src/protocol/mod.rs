@@ -24,7 +24,7 @@ pub use lane::{IdSource, Lane};
 #[cfg(feature = "mutations")]
 pub use mutation::Mutation;
 pub use read::{KindCount, MemberListing, MemberState, UserListing};
-pub use reconcile::Reconciled;
+pub use reconcile::{Reconciled, count, leaf_counter};
 pub use sweep::SweepReport;
 pub use write::{Completion, Outcome, WriteRequest, Written};
 

@@ -70,7 +70,7 @@ impl Protocol {
     }
 
     /// The root's head and at most T + 1 facts.
-    pub(super) async fn read_small(&self, root: &ShardKey) -> StoreResult<(RootHead, Vec<(Member, Fact)>)> {
+    pub async fn read_small(&self, root: &ShardKey) -> StoreResult<(RootHead, Vec<(Member, Fact)>)> {
         let limit = self.settings.small_limit + 1;
         let mut page = self.engine.page_facts(root, None, limit).await?;
         let mut head = page.head.unwrap_or_default();

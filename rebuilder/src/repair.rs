@@ -1,0 +1,153 @@
+//! Repairs: each counts again from the facts, or writes a derived row again. None sets a number.
+
+use schema::{Fact, IndexRow, Member, ShardKey, UserKey};
+use store::{
+    Protocol, StoreResult,
+    engine::{FactWrite, IndexEntry, IndexTimeRow, RowChange, TimeRow},
+};
+
+use crate::{
+    Cause, Drift,
+    suspect::{Suspect, fact_of, first, ledger_row},
+};
+
+/// Mends what `suspect` stands for; `drift` is what the last look found.
+pub(crate) async fn repair(protocol: &Protocol, suspect: &Suspect, drift: &Drift) -> StoreResult<()> {
+    let engine = protocol.engine();
+    match suspect {
+        Suspect::Small { root, .. } if drift.cause == Cause::Uncounted => protocol.reconcile(root, &[]).await.map(|_| ()),
+        Suspect::Small { root, .. } => protocol.repair_counter(root).await,
+        Suspect::Promotion { root } => {
+            protocol.reconcile(root, &[]).await?;
+            // Shown, but a leaf's counter row is gone: each leaf writes its own again.
+            let shown = engine.read_counters(&root.target).await?.shown(&root.kind);
+            for leaf in shown.into_iter().flat_map(schema::leaves) {
+                protocol.reconcile(&root.with_shard(leaf), &[]).await?;
+            }
+            Ok(())
+        }
+        Suspect::LeftInRoot { root, member, .. } => protocol.reconcile(root, std::slice::from_ref(member)).await.map(|_| ()),
+        Suspect::NoLedger { leaf } => protocol.reconcile(leaf, &[]).await.map(|_| ()),
+        Suspect::Behind { leaf, member, .. } => protocol.reconcile(leaf, std::slice::from_ref(member)).await.map(|_| ()),
+        Suspect::Ahead { leaf, member } => fact_lost(protocol, leaf, member).await,
+        Suspect::Head { leaf } => protocol.audit(leaf).await.map(|_| ()),
+        Suspect::LeafCounter { leaf, .. } if drift.cause == Cause::Uncounted => protocol.reconcile(leaf, &[]).await.map(|_| ()),
+        Suspect::LeafCounter { leaf, .. } => protocol.repair_counter(leaf).await,
+        Suspect::ExtraTime { leaf, at, member } => {
+            let members = std::slice::from_ref(member);
+            let drop = (*at, member.clone());
+            protocol
+                .repair_ledger(leaf, members, |read, commit| {
+                    // One row of a moment may be right and only its choice wrong: then it is rewritten.
+                    let fact = read.rows.first().copied().flatten().unwrap_or_default().fact;
+                    match listed(&fact, member).filter(|t| t.at == *at) {
+                        Some(right) => commit.put_times.push(right),
+                        None => commit.drop_times.push(drop.clone()),
+                    }
+                    true
+                })
+                .await
+                .map(|_| ())
+        }
+        Suspect::MissingTime { leaf, member } => {
+            let put = |read: &store::engine::LedgerRead, commit: &mut store::engine::LedgerCommit| {
+                let fact = read.rows.first().copied().flatten().unwrap_or_default().fact;
+                commit.put_times.extend(listed(&fact, member));
+                !commit.put_times.is_empty()
+            };
+            protocol.repair_ledger(leaf, std::slice::from_ref(member), put).await.map(|_| ())
+        }
+        Suspect::Ghost { shard } => engine.drop_counter(shard).await,
+        Suspect::Index { user, kind, target, .. } => {
+            let fact = fact_of(protocol, target, kind, &user.member()).await?;
+            let due: IndexRow = fact.choice.into();
+            let row = engine.read_index(user, kind, std::slice::from_ref(target)).await?.into_iter().next().flatten();
+            if row.is_some_and(|r| r.join(due) != due) {
+                // A row that would win against the right one has to go first.
+                engine.drop_index(user, kind, target).await?;
+            }
+            if due.version == 0 { Ok(()) } else { put_index(protocol, user, kind, target, due).await }
+        }
+        Suspect::IndexTime { user, kind, target } => {
+            let row = engine.read_index(user, kind, std::slice::from_ref(target)).await?.into_iter().next().flatten();
+            match row {
+                Some(row) => put_index(protocol, user, kind, target, row).await,
+                None => Ok(()),
+            }
+        }
+    }
+}
+
+/// Removes rows of a user's list by time that readers skip.
+pub(crate) async fn drop_left_over(
+    protocol: &Protocol,
+    user: &UserKey,
+    kind: &schema::KindName,
+    rows: &[IndexTimeRow],
+) -> StoreResult<()> {
+    for row in rows {
+        // It may have become valid again since it was seen: an import can bring a `since` back.
+        let now = protocol.engine().read_index(user, kind, std::slice::from_ref(&row.target)).await?.into_iter().next().flatten();
+        if now.is_none_or(|r| r.choice == 0 || r.since != row.at) {
+            protocol.engine().drop_index_time(user, kind, row).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The ledger is ahead of its fact. Where the user's index bears it out, the fact is restored from
+/// it; otherwise the row is rewritten from the fact, in a commit that I4 exempts.
+async fn fact_lost(protocol: &Protocol, leaf: &ShardKey, member: &Member) -> StoreResult<()> {
+    let engine = protocol.engine();
+    let row = ledger_row(protocol, leaf, member).await?;
+    let fact = first(engine.read_facts(leaf, std::slice::from_ref(member)).await?.facts);
+    if fact.join(row.fact) == fact {
+        return Ok(());
+    }
+    let user = UserKey::of(&leaf.target, member);
+    let index = engine.read_index(&user, &leaf.kind, std::slice::from_ref(&leaf.target)).await?.into_iter().next().flatten();
+    let only_choice = fact.join(Fact { choice: row.fact.choice, ..Fact::default() }) == fact.join(row.fact);
+    if only_choice && index == Some(row.fact.choice.into()) {
+        tracing::warn!(shard = ?leaf, %member, "a lost fact is restored from the ledger; the user's index bears it out");
+        let restored = FactWrite { shard: leaf.clone(), member: member.clone(), fact: row.fact, index: None };
+        for result in engine.write_facts(&[restored]).await {
+            result?;
+        }
+        return Ok(());
+    }
+    tracing::warn!(shard = ?leaf, %member, "a ledger row ahead of its fact is rewritten from the fact; nothing bears it out");
+    let there = engine.read_facts(leaf, std::slice::from_ref(member)).await?.facts.into_iter().next().flatten();
+    protocol
+        .repair_ledger(leaf, std::slice::from_ref(member), |read, commit| {
+            let Some(row) = read.rows.first().copied().flatten() else { return false };
+            match there {
+                Some(fact) => commit.rows.push(RowChange { member: member.clone(), expect: Some(row.fact), fact }),
+                None => {
+                    commit.drop_rows.push((member.clone(), row.fact));
+                    commit.drop_times.extend(listed(&row.fact, member).map(|t| (t.at, t.member)));
+                }
+            }
+            true
+        })
+        .await
+        .map(|_| ())
+}
+
+fn listed(fact: &Fact, member: &Member) -> Option<TimeRow> {
+    let counted = fact.counted();
+    (counted != 0).then(|| TimeRow { at: fact.choice.since, member: member.clone(), choice: counted })
+}
+
+async fn put_index(
+    protocol: &Protocol,
+    user: &UserKey,
+    kind: &schema::KindName,
+    target: &schema::TargetKey,
+    row: IndexRow,
+) -> StoreResult<()> {
+    let entry = IndexEntry { user: user.clone(), kind: kind.clone(), target: target.clone(), row };
+    for result in protocol.engine().put_index(&[entry]).await {
+        result?;
+    }
+    Ok(())
+}

@@ -93,6 +93,10 @@ impl Settings {
     }
 }
 
+/// What this process landed, for the fault that trusts it.
+#[cfg(feature = "mutations")]
+type Lately = HashMap<(schema::FactKey, schema::Register), (Micros, u8)>;
+
 /// The protocol over one engine. Cheap to clone; has no state of its own but a hint of which
 /// targets are large.
 #[derive(Clone)]
@@ -103,7 +107,7 @@ pub struct Protocol {
     /// Heads of roots that are known to be large: a hint that saves reading them.
     large: Arc<Mutex<HashMap<ShardKey, RootHead>>>,
     #[cfg(feature = "mutations")]
-    lately: Arc<Mutex<HashMap<(schema::FactKey, schema::Register), (Micros, u8)>>>,
+    lately: Arc<Mutex<Lately>>,
 }
 
 impl Protocol {

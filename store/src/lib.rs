@@ -6,6 +6,9 @@
 
 pub mod bus;
 pub mod clock;
+#[cfg(any(test, feature = "conformance"))]
+pub mod conformance;
+pub mod embedded;
 pub mod engine;
 pub mod protocol;
 

@@ -12,7 +12,7 @@ use futures::{
     stream::{self, FuturesUnordered},
 };
 use prometheus::Registry;
-use schema::{Member, ShardKey, TargetKey};
+use schema::{Member, Micros, ShardKey, TargetKey};
 use store::{Protocol, StoreError, StoreResult, protocol::Reconciled};
 use tokio_util::sync::CancellationToken;
 
@@ -111,6 +111,7 @@ impl Aggregator {
         let mut busy: HashSet<ShardKey> = HashSet::new();
         let mut in_flight = InFlight::new();
         let mut outage: u32 = 0;
+        let mut last_call = None;
         let mut next = 0;
         let listener = self.bus.listen(&buckets);
         loop {
@@ -122,8 +123,12 @@ impl Aggregator {
                 in_flight.push(async move { this.reconcile(work).await }.boxed());
             }
             self.metrics.backlog.set(i64::try_from(self.bus.backlog()).unwrap_or(i64::MAX));
-            if in_flight.is_empty() && stop.is_cancelled() {
-                return;
+            if stop.is_cancelled() {
+                let until =
+                    *last_call.get_or_insert_with(|| self.protocol.clock().now().saturating_add(micros(self.settings.drain)));
+                if in_flight.is_empty() || self.protocol.clock().now() >= until {
+                    return; // What is left is found by the sweep of the next process.
+                }
             }
             if in_flight.is_empty() {
                 tokio::select! {
@@ -241,6 +246,10 @@ impl Aggregator {
     fn requeue(&self, notice: Notice) {
         self.bus.push(schema::ChangeEvent { shard: notice.shard, members: notice.members.into_iter().collect(), at: notice.at });
     }
+}
+
+fn micros(duration: Duration) -> Micros {
+    Micros::try_from(duration.as_micros()).unwrap_or(Micros::MAX)
 }
 
 fn pause(settings: &AggregatorSettings, failures: u32) -> Duration {

@@ -1,6 +1,6 @@
 //! Repairs: each counts again from the facts, or writes a derived row again. None sets a number.
 
-use schema::{Fact, IndexRow, Member, ShardKey, UserKey};
+use schema::{Fact, IndexRow, Member, ShardKey, UserKey, leaf_of};
 use store::{
     Protocol, StoreResult,
     engine::{FactWrite, IndexEntry, IndexTimeRow, RowChange, TimeRow},
@@ -59,6 +59,12 @@ pub(crate) async fn repair(protocol: &Protocol, suspect: &Suspect, drift: &Drift
         }
         Suspect::Ghost { shard } => engine.drop_counter(shard).await,
         Suspect::Index { user, kind, target, .. } => {
+            // An index row ahead of its fact may be what bears out that the fact was lost.
+            let root = ShardKey::root(target.clone(), kind.clone());
+            if let Some(level) = protocol.read_small(&root).await?.0.level() {
+                let member = user.member();
+                fact_lost(protocol, &root.with_shard(leaf_of(&member, level)), &member).await?;
+            }
             let fact = fact_of(protocol, target, kind, &user.member()).await?;
             let due: IndexRow = fact.choice.into();
             let row = engine.read_index(user, kind, std::slice::from_ref(target)).await?.into_iter().next().flatten();

@@ -1,10 +1,13 @@
 //! Every way in which a derived row can be wrong is put into the store by hand; `verify` must name
 //! it, `rebuild` must mend it from the facts, and afterwards nothing may differ.
 
+#![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
+
 use std::{sync::Arc, time::Duration};
 
 use schema::{
-    CounterRow, Fact, FactKey, IndexRow, KindName, Member, Namespace, Reason, Register, Shard, ShardKey, TargetKey, UserKey, leaf_of, leaves,
+    CounterRow, Fact, FactKey, IndexRow, KindName, Member, Namespace, Reason, Register, Shard, ShardKey, TargetKey, UserKey,
+    leaf_of, leaves,
 };
 use store::{
     Protocol, Settings,
@@ -64,7 +67,8 @@ impl World {
 
     async fn write(&self, id: &str, i: usize, value: u8) -> Shard {
         let key = FactKey { target: target(id), kind: like(), member: member(i) };
-        let (written, _) = self.protocol.write(&self.lane, &[WriteRequest { key, register: Register::Choice, value, at: None }]).await;
+        let (written, _) =
+            self.protocol.write(&self.lane, &[WriteRequest { key, register: Register::Choice, value, at: None }]).await;
         assert!(written[0].landed(), "{:?}", written[0]);
         written[0].shard
     }
@@ -353,7 +357,10 @@ async fn a_rebuild_brings_everything_derived_back_from_the_facts_alone() {
     w.protocol.reconcile(&large, &(0..10).map(member).collect::<Vec<_>>()).await.unwrap();
     for leaf in leaves(LEVEL) {
         let leaf = large.with_shard(leaf);
-        w.protocol.reconcile(&leaf, &(0..60).map(member).filter(|m| leaf_of(m, LEVEL) == leaf.shard).collect::<Vec<_>>()).await.unwrap();
+        w.protocol
+            .reconcile(&leaf, &(0..60).map(member).filter(|m| leaf_of(m, LEVEL) == leaf.shard).collect::<Vec<_>>())
+            .await
+            .unwrap();
         w.protocol.engine().drop_ledger(&leaf).await.unwrap();
         w.protocol.engine().drop_counter(&leaf).await.unwrap();
     }

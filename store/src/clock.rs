@@ -58,3 +58,32 @@ impl Stopwatch {
         self.0.elapsed()
     }
 }
+
+/// A clock that moves only when told to, or when somebody sleeps on it: for tests.
+#[derive(Debug)]
+pub struct ManualClock(std::sync::Arc<AtomicI64>);
+
+impl ManualClock {
+    /// Starts at `now`.
+    pub fn starting_at(now: Micros) -> Self {
+        Self(std::sync::Arc::new(AtomicI64::new(now)))
+    }
+
+    /// Moves on.
+    pub fn advance(&self, by: Duration) {
+        self.0.fetch_add(Micros::try_from(by.as_micros()).unwrap_or(Micros::MAX), Ordering::SeqCst);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now(&self) -> Micros {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    fn sleep(&self, duration: Duration) -> BoxFuture<'static, ()> {
+        let now = self.0.clone();
+        Box::pin(async move {
+            now.fetch_add(Micros::try_from(duration.as_micros()).unwrap_or(Micros::MAX), Ordering::SeqCst);
+        })
+    }
+}

@@ -255,7 +255,8 @@ pub trait IndexTable: Send + Sync {
         limit: usize,
     ) -> StoreResult<(Vec<IndexTimeRow>, bool)>;
 
-    /// Writes section 1 rows (last-writer-wins by version) and the time rows that go with them.
+    /// Writes section 1 rows (last-writer-wins by version), and the time row that goes with what is
+    /// stored afterwards, even where section 1 did not change: the time row may be what was lost.
     async fn put_index(&self, entries: &[IndexEntry]) -> Vec<StoreResult<()>>;
 
     /// Removes one section 2 row.

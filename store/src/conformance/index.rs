@@ -165,3 +165,14 @@ pub async fn pages_of_the_index_reach_the_end_without_skip_or_repeat(engine: Sub
     let (rows, end) = engine.page_index(&user, &kind("other"), None, 5).await.expect("page");
     assert!(rows.is_empty() && end);
 }
+
+/// Section 1 does not change by it, so an engine that compares first must not stop there.
+pub async fn a_repeated_index_write_brings_a_lost_time_row_back(engine: Subject) {
+    let (user, target) = (user("again"), target("t"));
+    put(&engine, &user, &target, row(5, 1, 3)).await;
+    let time = IndexTimeRow { at: 3, target: target.clone() };
+    engine.drop_index_time(&user, &kind("like"), &time).await.expect("drop");
+    assert_eq!(valid_times(&engine, &user).await, []);
+    put(&engine, &user, &target, row(5, 1, 3)).await;
+    assert_eq!(valid_times(&engine, &user).await, [(3, target)]);
+}

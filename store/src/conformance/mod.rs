@@ -68,6 +68,7 @@ macro_rules! conformance {
                 a_written_fact_carries_its_index_rows
                 a_dropped_index_time_row_is_gone
                 a_dropped_index_row_is_gone_from_both_sections
+                a_repeated_index_write_brings_a_lost_time_row_back
                 pages_of_the_index_reach_the_end_without_skip_or_repeat
                 a_lane_starts_closed_and_swept_before_its_first_slot
                 watermarks_of_a_lane_only_rise

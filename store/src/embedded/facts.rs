@@ -45,7 +45,7 @@ impl FactPut {
                 txn.put(Table::Facts, self.key, codec::encode_fact(&joined));
             }
         }
-        self.index.map_or(Ok(()), |index| index.run(txn))
+        self.index.map_or(Ok(()), |index| index.run(txn, false))
     }
 }
 

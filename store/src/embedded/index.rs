@@ -34,18 +34,19 @@ impl IndexPut {
         Ok(keys::by_time(&self.key[..self.prefix_len], since, target))
     }
 
-    /// Joins the row, and moves the time row with it.
-    pub fn run(self, txn: &mut Txn<'_>) -> StoreResult<()> {
+    /// Joins the row, and moves the time row with it. `again`: the time row is written even if
+    /// nothing changed, as it may have been lost.
+    pub fn run(self, txn: &mut Txn<'_>, again: bool) -> StoreResult<()> {
         let stored = txn.get(Table::ByUser, &self.key)?.map(|bytes| decode(&self.key, &bytes)).transpose()?;
         let joined = stored.unwrap_or_default().join(self.row);
-        if stored == Some(joined) {
+        if stored == Some(joined) && !again {
             return Ok(());
         }
         let listed = |row: &IndexRow| row.choice != 0;
         let old = stored.filter(listed).map(|row| row.since);
         let new = Some(joined).filter(listed).map(|row| row.since);
-        if old != new {
-            if let Some(since) = old {
+        if old != new || again {
+            if let Some(since) = old.filter(|_| old != new) {
                 txn.delete(Table::ByUser, self.time_key(since)?);
             }
             if let Some(since) = new {
@@ -129,7 +130,7 @@ impl IndexTable for Embedded {
         let work = move |txn: &mut Txn<'_>| {
             let one = |put: IndexPut| {
                 let mark = txn.mark();
-                put.run(txn).inspect_err(|_| txn.undo_to(mark))
+                put.run(txn, true).inspect_err(|_| txn.undo_to(mark))
             };
             Ok(puts.into_iter().map(one).collect())
         };

@@ -1,1 +1,3 @@
 //! Simulation, crash tests and real-input tests.
+
+pub mod server;

@@ -18,17 +18,27 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for one answer.
 const ANSWER: Duration = Duration::from_secs(20);
 
-/// The binary under test: `TALLY_BIN`, or the release build below `target`.
+/// The binary under test: what `TEST_BINARY` names, or the release build below `target`.
 pub fn binary() -> PathBuf {
     let built = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/release/tally");
-    let path = std::env::var_os("TALLY_BIN").map_or_else(built, PathBuf::from);
+    let path = std::env::var_os("TEST_BINARY").map_or_else(built, PathBuf::from);
     assert!(path.is_file(), "{} is not there; build it first: cargo build --release -p tally", path.display());
     path
 }
 
-/// Runs a command of the binary to its end, with nothing on standard input.
+/// The binary with nothing on standard input, and no setting from the tester's own environment.
+fn command() -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_")) {
+        command.env_remove(name);
+    }
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Runs a command of the binary to its end.
 pub fn tally<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) -> Output {
-    Command::new(binary()).args(args).stdin(Stdio::null()).output().expect("the binary starts")
+    command().args(args).output().expect("the binary starts")
 }
 
 /// The same, for commands that must succeed: standard output.
@@ -55,12 +65,11 @@ impl Server {
             // Another process may take the port between this and the start: then again.
             let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback has free ports");
             let out = File::options().create(true).append(true).open(&log).expect("a log beside the data");
-            let child = Command::new(binary())
+            let child = command()
                 .args(["serve", "--data"])
                 .arg(data)
                 .args(["--listen", &free.to_string()])
                 .args(args)
-                .stdin(Stdio::null())
                 .stdout(out.try_clone().expect("a second handle of the log"))
                 .stderr(out)
                 .spawn()

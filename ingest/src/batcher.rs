@@ -1,0 +1,192 @@
+//! Gathers requests into micro-batches: takes what is queued, without a linger, and lets the next
+//! batch fill while earlier ones are on their way.
+//!
+//! Requests of one (target, kind, member) go one after another. A double click joins a request that
+//! is still *waiting*; never one on its way, whose version may already be older than a write that
+//! another process has answered since.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+};
+
+use schema::{ChangeEvent, FactKey, Micros, ShardKey};
+use store::{
+    Protocol,
+    bus::EventSink,
+    protocol::{Lane, WriteRequest, Written},
+};
+use tokio::{
+    sync::{mpsc, oneshot},
+    task::JoinSet,
+};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::{metrics::IngestMetrics, settings::IngestSettings};
+
+/// One request on its way to the batcher.
+pub(crate) struct Job {
+    pub request: WriteRequest,
+    pub reply: oneshot::Sender<Written>,
+}
+
+/// A write and everybody who waits for it.
+struct Entry {
+    request: WriteRequest,
+    replies: Vec<oneshot::Sender<Written>>,
+}
+
+impl Entry {
+    /// Whether `request` asks for the very same, so that one write serves both.
+    fn serves(&self, request: &WriteRequest) -> bool {
+        // Imports carry a time each, so they are never the same by accident.
+        self.request.at.is_none() && self.request == *request
+    }
+}
+
+/// What is known of one (target, kind, member) with requests under way.
+#[derive(Default)]
+struct Line {
+    on_its_way: bool,
+    waiting: VecDeque<Entry>,
+}
+
+pub(crate) struct Batcher {
+    protocol: Protocol,
+    lane: Arc<Lane>,
+    sink: Arc<dyn EventSink>,
+    settings: IngestSettings,
+    metrics: IngestMetrics,
+    lines: HashMap<FactKey, Line>,
+    /// Lines whose first entry can go now.
+    ready: VecDeque<FactKey>,
+    batches: JoinSet<Vec<FactKey>>,
+    /// Requests taken out of the queue whose write has not begun.
+    held: usize,
+}
+
+impl Batcher {
+    pub fn new(
+        protocol: Protocol,
+        lane: Arc<Lane>,
+        sink: Arc<dyn EventSink>,
+        settings: IngestSettings,
+        metrics: IngestMetrics,
+    ) -> Self {
+        let (lines, ready, batches) = (HashMap::new(), VecDeque::new(), JoinSet::new());
+        Self { protocol, lane, sink, settings, metrics, lines, ready, batches, held: 0 }
+    }
+
+    /// Runs until `stop`, and until everything that was queued by then is answered.
+    pub async fn run(mut self, mut queue: mpsc::Receiver<Job>, stop: CancellationToken) {
+        let mut open = true;
+        let mut stopping = false;
+        while open || !self.batches.is_empty() {
+            // Requests that are taken out of the queue are bounded too: the rest stays in it.
+            let room = self.held < self.settings.queue;
+            tokio::select! {
+                biased;
+                Some(done) = self.batches.join_next() => match done {
+                    Ok(keys) => self.finish(keys),
+                    Err(panic) => std::panic::resume_unwind(panic.into_panic()),
+                },
+                job = queue.recv(), if open && room => match job {
+                    Some(job) => {
+                        self.take(job);
+                        for _ in 1..self.settings.batch {
+                            let Ok(job) = queue.try_recv() else { break };
+                            self.take(job);
+                        }
+                    }
+                    None => open = false,
+                },
+                () = stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    queue.close(); // What is in it is still received.
+                }
+            }
+            self.metrics.queue.set(i64::try_from(queue.len() + self.held).unwrap_or(i64::MAX));
+            self.dispatch();
+        }
+    }
+
+    fn take(&mut self, job: Job) {
+        let Job { request, reply } = job;
+        if reply.is_closed() {
+            return; // Nobody waits any more and nothing was begun: nothing was promised.
+        }
+        self.held += 1;
+        let key = request.key.clone();
+        let line = self.lines.entry(key.clone()).or_default();
+        if let Some(last) = line.waiting.back_mut().filter(|e| e.serves(&request)) {
+            last.replies.push(reply);
+            self.metrics.shared.inc();
+            return;
+        }
+        line.waiting.push_back(Entry { request, replies: vec![reply] });
+        if !line.on_its_way && line.waiting.len() == 1 {
+            self.ready.push_back(key);
+        }
+    }
+
+    fn dispatch(&mut self) {
+        while self.batches.len() < self.settings.batches && !self.ready.is_empty() {
+            let mut entries = Vec::new();
+            while entries.len() < self.settings.batch {
+                let Some(key) = self.ready.pop_front() else { break };
+                let Some(line) = self.lines.get_mut(&key) else { continue };
+                let Some(entry) = line.waiting.pop_front() else { continue };
+                line.on_its_way = true;
+                self.held -= entry.replies.len();
+                entries.push(entry);
+            }
+            self.metrics.batch.observe(entries.len() as f64);
+            let (protocol, lane, sink) = (self.protocol.clone(), self.lane.clone(), self.sink.clone());
+            // A task of its own: a caller that goes away does not stop a write that was begun.
+            self.batches.spawn(async move { write(&protocol, &lane, &*sink, entries).await });
+        }
+    }
+
+    fn finish(&mut self, keys: Vec<FactKey>) {
+        for key in keys {
+            let Some(line) = self.lines.get_mut(&key) else { continue };
+            line.on_its_way = false;
+            if line.waiting.is_empty() {
+                self.lines.remove(&key);
+            } else {
+                self.ready.push_back(key);
+            }
+        }
+    }
+}
+
+/// Writes, answers, publishes, in that order.
+async fn write(protocol: &Protocol, lane: &Lane, sink: &dyn EventSink, entries: Vec<Entry>) -> Vec<FactKey> {
+    let (requests, replies): (Vec<WriteRequest>, Vec<_>) = entries.into_iter().map(|e| (e.request, e.replies)).unzip();
+    let (written, completion) = protocol.write(lane, &requests).await;
+    let now = protocol.clock().now();
+    let keys: Vec<FactKey> = requests.into_iter().map(|r| r.key).collect();
+    let events = events(&keys, &written, now);
+    for (written, replies) in written.into_iter().zip(replies) {
+        for reply in replies {
+            let _ = reply.send(written.clone()); // A caller that has gone needs no answer.
+        }
+    }
+    sink.publish(events).await;
+    if let Some(completion) = completion {
+        protocol.complete(completion).await;
+    }
+    keys
+}
+
+/// One event for each shard that was written to.
+fn events(keys: &[FactKey], written: &[Written], at: Micros) -> Vec<ChangeEvent> {
+    let mut by_shard: HashMap<ShardKey, ChangeEvent> = HashMap::new();
+    for (key, written) in keys.iter().zip(written).filter(|(_, w)| w.landed()) {
+        let shard = key.shard(written.shard);
+        let event = by_shard.entry(shard.clone()).or_insert_with(|| ChangeEvent { shard, members: Vec::new(), at });
+        event.members.push(key.member.clone());
+    }
+    by_shard.into_values().collect()
+}

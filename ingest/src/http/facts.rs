@@ -1,0 +1,121 @@
+//! Many facts in one request: bulk writes and imports.
+
+use axum::{Json, extract::State};
+use schema::{FactKey, Kinds, Member, Micros, Namespace, Register, TargetKey};
+use serde::{Deserialize, Deserializer, Serialize};
+use store::protocol::{Outcome, WriteRequest};
+
+use super::{
+    Api, PathIds, Problem, QueryParams, outcome_word,
+    request::{RawBody, field_of, known_choice, known_kind, only_choice, parse_json, parse_micros},
+};
+
+/// Most facts in one request.
+const MAX_FACTS: usize = 500;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body<T> {
+    facts: Vec<T>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    target: String,
+    kind: String,
+    user: String,
+    /// `Some(None)`: withdraw; `None`: the only choice of the kind.
+    #[serde(default, deserialize_with = "present")]
+    choice: Option<Option<String>>,
+    at: Option<String>,
+}
+
+/// Tells `null` from "absent".
+fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::deserialize(deserializer).map(Some)
+}
+
+#[derive(Serialize)]
+struct ItemAnswer {
+    outcome: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<Problem>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Answer {
+    results: Vec<ItemAnswer>,
+}
+
+pub(super) async fn post(
+    State(api): State<Api>,
+    path: PathIds,
+    query: QueryParams,
+    RawBody(body): RawBody,
+) -> Result<Json<Answer>, Problem> {
+    query.only(&[])?;
+    let ingest = api.ingest()?;
+    let namespace = path.namespace()?;
+    let items = parse_items(&body)?;
+    if items.len() > MAX_FACTS {
+        let detail = format!("at most {MAX_FACTS} facts in one request, these are {}", items.len());
+        return Err(Problem::bad("too-many", "facts", detail).limit(MAX_FACTS));
+    }
+    let now = ingest.protocol().clock().now();
+    let kinds = &ingest.protocol().settings().kinds;
+    let parsed: Vec<Result<WriteRequest, Problem>> =
+        items.into_iter().map(|item| item.and_then(|i| request(kinds, &namespace, i, now))).collect();
+    let wanted: Vec<WriteRequest> = parsed.iter().flatten().cloned().collect();
+    let mut written = ingest.write_many(wanted).await.into_iter();
+    let results = parsed.into_iter().map(|item| match item {
+        Err(problem) => ItemAnswer { outcome: "rejected", version: None, problem: Some(problem) },
+        Ok(_) => match written.next() {
+            Some(Ok(written)) => {
+                let problem = match &written.outcome {
+                    Outcome::Unavailable(text) | Outcome::Unknown(text) => Some(Problem::unknown(text)),
+                    Outcome::Refused(text) => Some(Problem::bad("refused", "facts", text)),
+                    _ => None,
+                };
+                let version = problem.is_none().then(|| written.version.to_string());
+                ItemAnswer { outcome: outcome_word(&written.outcome), version, problem }
+            }
+            Some(Err(full)) => ItemAnswer { outcome: "unavailable", version: None, problem: Some(full.into()) },
+            None => ItemAnswer { outcome: "unavailable", version: None, problem: Some(Problem::no_capacity("the server stops")) },
+        },
+    });
+    Ok(Json(Answer { results: results.collect() }))
+}
+
+/// All at once; only where that fails one by one, so that one bad item does not fail the others.
+fn parse_items(body: &[u8]) -> Result<Vec<Result<Item, Problem>>, Problem> {
+    if let Ok(all) = serde_json::from_slice::<Body<Item>>(body) {
+        return Ok(all.facts.into_iter().map(Ok).collect());
+    }
+    let Body { facts } = parse_json::<Body<serde_json::Value>>(body)?;
+    let one = |value: serde_json::Value| {
+        serde_json::from_value::<Item>(value).map_err(|e| Problem::bad("item", &field_of(&e.to_string()), e))
+    };
+    Ok(facts.into_iter().map(one).collect())
+}
+
+fn request(kinds: &Kinds, namespace: &Namespace, item: Item, now: Micros) -> Result<WriteRequest, Problem> {
+    let kind = known_kind(kinds, &item.kind)?;
+    let value = match &item.choice {
+        Some(None) => 0,
+        Some(Some(name)) => known_choice(kind, name)?,
+        None => only_choice(kind)?,
+    };
+    let at = item.at.as_deref().map(|text| parse_micros(text, "at")).transpose()?;
+    if at.is_some_and(|at| at > now) {
+        return Err(Problem::bad("future", "at", format!("`at` is at most the server's time, now {now}")));
+    }
+    let key = FactKey {
+        target: TargetKey::new(namespace, &item.target).map_err(|e| Problem::bad("bad-id", "target", e))?,
+        kind: kind.name.clone(),
+        member: Member::parse(&item.user).map_err(|e| Problem::bad("bad-id", "user", e))?,
+    };
+    Ok(WriteRequest { key, register: Register::Choice, value, at })
+}

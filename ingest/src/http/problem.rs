@@ -1,0 +1,100 @@
+//! Errors as problem documents (RFC 9457).
+
+use axum::{
+    Json,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde::Serialize;
+use store::StoreError;
+
+use super::retry_after;
+use crate::NoCapacity;
+
+/// A problem document: what was wrong, with which field, and what the limit is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// A relative URI that names the sort of problem.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The same in a few words.
+    pub title: String,
+    /// The HTTP status.
+    pub status: u16,
+    /// What was wrong this time, and what to do.
+    pub detail: String,
+    /// The field, parameter or part of the path that was wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub field: Option<String>,
+    /// The limit that was passed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
+}
+
+impl Problem {
+    /// A problem of sort `/problems/{slug}`.
+    pub fn new(status: StatusCode, slug: &str, detail: &str) -> Self {
+        Self {
+            kind: format!("/problems/{slug}"),
+            title: status.canonical_reason().unwrap_or("Problem").to_owned(),
+            status: status.as_u16(),
+            detail: detail.to_owned(),
+            field: None,
+            limit: None,
+        }
+    }
+
+    /// 400 about one field.
+    pub fn bad(slug: &str, field: &str, detail: impl std::fmt::Display) -> Self {
+        Self { field: Some(field.to_owned()), ..Self::new(StatusCode::BAD_REQUEST, slug, &detail.to_string()) }
+    }
+
+    /// Names the limit that was passed.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = Some(limit as u64);
+        self
+    }
+
+    /// 503: nothing was written, and the same request may be sent again.
+    pub fn not_ready(detail: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+    }
+
+    /// 503: there is no room now; nothing was written.
+    pub fn no_capacity(detail: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-capacity", &format!("no capacity now: {detail}; try again later"))
+    }
+
+    /// 503: not confirmed; the same request may be sent again.
+    pub fn unknown(detail: &str) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unknown", &format!("{detail}; the same request may be sent again"))
+    }
+}
+
+impl From<NoCapacity> for Problem {
+    fn from(_: NoCapacity) -> Self {
+        Self::no_capacity("too many requests wait")
+    }
+}
+
+impl From<StoreError> for Problem {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Refused(text) => Self::new(StatusCode::UNPROCESSABLE_ENTITY, "refused", &text),
+            other => Self::not_ready(&other.to_string()),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut answer = (status, Json(self)).into_response();
+        answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/problem+json"));
+        if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS {
+            answer.headers_mut().insert(header::RETRY_AFTER, retry_after());
+        }
+        answer
+    }
+}

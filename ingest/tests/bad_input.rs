@@ -12,6 +12,9 @@ use common::{Answer, World, setup};
 
 const STATE: &str = "/v1/video/targets/p1/like/u1";
 
+/// Method, path, content type, body; status and field of the problem.
+type Case<'a> = (&'a str, &'a str, &'a str, &'a [u8], u16, &'a str);
+
 async fn send(w: &World, method: &str, path: &str, content_type: &str, body: &[u8]) -> Answer {
     let mut request = Request::builder().method(Method::from_bytes(method.as_bytes()).unwrap()).uri(path);
     if !content_type.is_empty() {
@@ -92,7 +95,7 @@ async fn bad_bodies_are_refused_by_name() {
     let item = r#"{"target":"p1","kind":"like","user":"u1"}"#;
     let too_many = format!("{{\"facts\":[{}]}}", vec![item; 501].join(","));
     let huge = format!("{{\"choice\":\"{}\"}}", "x".repeat(1 << 20));
-    let cases: &[(&str, &str, &str, &[u8], u16, &str)] = &[
+    let cases: &[Case<'_>] = &[
         ("PUT", STATE, "", br#"{"choice":"like"}"#, 415, ""),
         ("PUT", STATE, "text/plain", br#"{"choice":"like"}"#, 415, ""),
         ("PUT", STATE, JSON, b"{", 400, "body"),

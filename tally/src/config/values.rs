@@ -1,0 +1,104 @@
+//! How the text of a setting becomes its value: the same for file, environment and flags.
+
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
+
+/// A value that is written as one short text.
+pub trait Value: Sized {
+    /// Reads the text; the error says what is expected.
+    fn read(text: &str) -> Result<Self, String>;
+}
+
+/// A number of bytes, written as `32MiB`, `128KiB` or a plain number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ByteSize(pub u64);
+
+/// Shape of log lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Human,
+    /// One JSON object a line.
+    Json,
+}
+
+macro_rules! number {
+    ($($type:ty),*) => {$(
+        impl Value for $type {
+            fn read(text: &str) -> Result<Self, String> {
+                text.replace('_', "").parse().map_err(|_| format!("a whole number from 0 to {}", <$type>::MAX))
+            }
+        }
+    )*};
+}
+
+number!(u8, u16, u32, usize);
+
+impl Value for PathBuf {
+    fn read(text: &str) -> Result<Self, String> {
+        if text.is_empty() { Err("a path".into()) } else { Ok(text.into()) }
+    }
+}
+
+impl Value for String {
+    fn read(text: &str) -> Result<Self, String> {
+        Ok(text.to_owned())
+    }
+}
+
+impl Value for SocketAddr {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "an address and a port, as 127.0.0.1:8080 or [::1]:8080".into())
+    }
+}
+
+impl Value for LogFormat {
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "human" => Ok(Self::Human),
+            "json" => Ok(Self::Json),
+            _ => Err("`human` or `json`".into()),
+        }
+    }
+}
+
+impl Value for Duration {
+    fn read(text: &str) -> Result<Self, String> {
+        const UNITS: [(&str, u64); 5] = [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000)];
+        with_unit(text, &UNITS).map(Self::from_micros).ok_or_else(|| "a duration, as 200ms, 10s, 5m or 48h".into())
+    }
+}
+
+impl Value for ByteSize {
+    fn read(text: &str) -> Result<Self, String> {
+        const UNITS: [(&str, u64); 5] = [("", 1), ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30)];
+        with_unit(text, &UNITS).map(Self).ok_or_else(|| "a size, as 65536, 512KiB or 32MiB".into())
+    }
+}
+
+/// A whole number followed by one of `units`, multiplied out.
+fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let at = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(at);
+    let factor = units.iter().find(|(name, _)| *name == unit.trim())?.1;
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_and_sizes_need_a_unit_that_is_known() {
+        assert_eq!(Duration::read("200ms"), Ok(Duration::from_millis(200)));
+        assert_eq!(Duration::read("10 s"), Ok(Duration::from_secs(10)));
+        assert_eq!(Duration::read("48h"), Ok(Duration::from_secs(172_800)));
+        for bad in ["10", "ms", "-1s", "1.5s", "1y", "99999999999999999999s", ""] {
+            assert!(Duration::read(bad).is_err(), "{bad}");
+        }
+        assert_eq!(ByteSize::read("32MiB"), Ok(ByteSize(32 << 20)));
+        assert_eq!(ByteSize::read("77"), Ok(ByteSize(77)));
+        for bad in ["1MB", "x", "", "99999999999GiB"] {
+            assert!(ByteSize::read(bad).is_err(), "{bad}");
+        }
+    }
+}

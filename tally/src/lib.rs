@@ -1,0 +1,77 @@
+//! The `tally` command: the server's wiring, the tools.
+//!
+//! Layers below never see configuration files, sockets or signals; all of that is here.
+
+mod cli;
+mod client;
+mod config;
+mod failure;
+mod import;
+mod logging;
+mod look;
+mod output;
+mod repair;
+mod seed;
+mod serve;
+mod suggest;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command, ConfigArgs};
+use config::Config;
+use failure::{Failure, OK, USAGE};
+
+/// Runs the command line of this process.
+pub fn run() -> ExitCode {
+    failure::end_at_first_panic();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // Help and version are answers, not errors; a closed pipe is nobody's fault.
+            drop(answer.print());
+            return ExitCode::from(if answer.use_stderr() { USAGE } else { OK });
+        }
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return report(&Failure::unreachable(format!("cannot start threads: {error}"))),
+    };
+    let result = runtime.block_on(dispatch(cli.command));
+    // What still runs in the background may be cut off: everything answered is durable.
+    runtime.shutdown_timeout(std::time::Duration::from_millis(500));
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => report(&failure),
+    }
+}
+
+async fn dispatch(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Serve(args) => serve::run(args).await,
+        Command::Import(args) => import::run(args).await,
+        Command::Top(args) => look::top(args).await,
+        Command::Get(args) => look::get(args).await,
+        Command::Verify(args) => repair::verify(args).await,
+        Command::Rebuild(args) => repair::rebuild(args).await,
+    }
+}
+
+fn report(failure: &Failure) -> ExitCode {
+    eprintln!("tally: {failure}");
+    failure.exit()
+}
+
+/// Settings from the file, the environment and the command line; `flags` win over `--set`.
+fn load_config(args: &ConfigArgs, flags: &[(String, String)]) -> Result<Config, Failure> {
+    let mut all = Vec::with_capacity(args.set.len() + flags.len());
+    for pair in &args.set {
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| Failure::usage(format!("--set is `{pair}`, expected as slot=1s")))?;
+        all.push((key.to_owned(), value.to_owned()));
+    }
+    all.extend(flags.iter().cloned());
+    // A variable that is not text cannot be a setting's name or value.
+    let environment = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
+    Config::load(args.config.as_deref(), environment, &all)
+}

@@ -1,0 +1,214 @@
+//! `tally verify` and `tally rebuild`.
+
+use std::{fmt::Write, io::IsTerminal, sync::atomic::Ordering, time::Duration};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rebuilder::{Progress, Rebuilder, RebuilderSettings, Report, Scope};
+use serde_json::{Value, json};
+
+use crate::{
+    cli::{RebuildArgs, VerifyArgs},
+    client::Client,
+    config::Config,
+    failure::{Failure, NEGATIVE, OK},
+    output::{grouped, print, print_json},
+    serve::{JobState, JobView, Node, Opening, ProgressView},
+};
+
+/// Pause between two questions about a job.
+const POLL: Duration = Duration::from_millis(100);
+/// Questions between two plain lines of progress.
+const POLLS_A_LINE: u64 = 50;
+/// Differences that are shown to people; `--json` has up to 1000.
+const SHOWN: usize = 20;
+
+/// `tally verify`.
+pub async fn verify(args: VerifyArgs) -> Result<u8, Failure> {
+    let report = match &args.data {
+        Some(data) => {
+            let flags = [("data".to_owned(), data.display().to_string())];
+            let config = crate::load_config(&args.config, &flags)?;
+            offline(&config).await?
+        }
+        None => {
+            let url = args.url.as_deref().unwrap_or("http://127.0.0.1:8080");
+            job(&Client::new(url, 1)?, "/v1/ops/verify", &json!({})).await?
+        }
+    };
+    show(&report, args.json)?;
+    Ok(verdict(&report))
+}
+
+/// `tally rebuild`.
+pub async fn rebuild(args: RebuildArgs) -> Result<u8, Failure> {
+    let client = Client::new(&args.server.url, 1)?;
+    let body = match (&args.target, &args.namespace) {
+        (None, _) => json!({ "all": true, "dry_run": args.dry_run }),
+        (Some(target), namespace) => {
+            let both = match namespace {
+                Some(namespace) => Some((namespace.as_str(), target.as_str())),
+                None => target.split_once('/'),
+            };
+            let (namespace, target) =
+                both.ok_or_else(|| Failure::usage("--target needs --namespace, or is given as `namespace/id`"))?;
+            json!({ "namespace": namespace, "target": target, "kind": args.kind, "dry_run": args.dry_run })
+        }
+    };
+    let report = job(&client, "/v1/ops/rebuild", &body).await?;
+    show(&report, args.json)?;
+    Ok(verdict(&report))
+}
+
+/// Opens the store here, counts what its last process journalled, and verifies.
+async fn offline(config: &Config) -> Result<Report, Failure> {
+    let node = Node::open(config, Opening::Check).await?;
+    let failed = |e: store::StoreError| Failure::unreachable(e.to_string());
+    node.take_over().await.map_err(failed)?;
+    let settings = RebuilderSettings { parallel: config.rebuild_parallel, ..RebuilderSettings::default() };
+    let rebuilder = Rebuilder::new(node.protocol.clone(), settings);
+    let progress = Progress::default();
+    let run = rebuilder.verify(Scope::All, &progress);
+    let mut bar = Shown::new();
+    let mut run = std::pin::pin!(run);
+    let report = loop {
+        tokio::select! {
+            report = run.as_mut() => break report,
+            () = tokio::time::sleep(POLL) => bar.update(view(&progress)),
+        }
+    };
+    bar.end();
+    node.engine.close().await.map_err(failed)?;
+    report.map_err(failed)
+}
+
+fn view(progress: &Progress) -> ProgressView {
+    let load = |n: &std::sync::atomic::AtomicU64| n.load(Ordering::Relaxed);
+    ProgressView {
+        slices_done: load(&progress.slices_done),
+        slices: load(&progress.slices),
+        facts: load(&progress.facts),
+        drifted: load(&progress.drifted),
+    }
+}
+
+/// Starts a job and waits for its report.
+async fn job(client: &Client, path: &str, body: &Value) -> Result<Report, Failure> {
+    let started: JobView = client.post(path, body).await?;
+    let mut bar = Shown::new();
+    loop {
+        let job: JobView = client.get(&format!("/v1/ops/jobs/{}", started.id)).await?;
+        match (job.state, job.report) {
+            (JobState::Running, _) => bar.update(job.progress),
+            (JobState::Done, Some(report)) => {
+                bar.end();
+                return Ok(report);
+            }
+            (JobState::Done, None) => return Err(Failure::unreachable("the server lost the report; run it again")),
+            (JobState::Failed, _) => {
+                bar.end();
+                let why = job.error.unwrap_or_else(|| "without a reason".into());
+                return Err(Failure::unreachable(format!("the {} failed: {why}", job.what)));
+            }
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+fn show(report: &Report, as_json: bool) -> Result<(), Failure> {
+    if as_json { print_json(report) } else { print(&describe(report)) }
+}
+
+/// The exit code: 1 where something differs still.
+fn verdict(report: &Report) -> u8 {
+    if report.drifted == report.repaired { OK } else { NEGATIVE }
+}
+
+fn describe(report: &Report) -> String {
+    let mut out = String::new();
+    let seconds = Duration::from_micros(u64::try_from(report.finished - report.started).unwrap_or(0)).as_secs_f64();
+    let verdict = match (report.drifted, report.repaired) {
+        (0, _) => "clean: every count, ledger, list and index equals the facts".to_owned(),
+        (n, r) if n == r => format!("{} differences, all repaired", grouped(n)),
+        (n, 0) => format!("{} differences; `tally rebuild` repairs them", grouped(n)),
+        (n, r) => format!("{} differences, {} of them repaired", grouped(n), grouped(r)),
+    };
+    let _ = writeln!(out, "{}: {verdict}", report.what);
+    let _ = writeln!(
+        out,
+        "  checked {} facts and {} index rows of {} targets in {seconds:.1} s",
+        grouped(report.facts),
+        grouped(report.index_rows),
+        grouped(report.targets)
+    );
+    for drift in report.drift.iter().take(SHOWN) {
+        let member = drift.member.as_ref().map(|m| format!(", member {m}")).unwrap_or_default();
+        let cause = serde_json::to_value(drift.cause).ok();
+        let cause = cause.as_ref().and_then(Value::as_str).unwrap_or("difference");
+        let mended = if drift.repaired { "  [repaired]" } else { "" };
+        let _ = writeln!(
+            out,
+            "  {} {} shard {}{member}: {cause}: {} -> {}{mended}",
+            drift.target, drift.kind, drift.shard, drift.before, drift.after
+        );
+    }
+    if report.drifted > SHOWN as u64 {
+        let _ = writeln!(out, "  and {} more; --json lists up to 1000", grouped(report.drifted - SHOWN as u64));
+    }
+    out
+}
+
+/// Progress on a terminal as a bar, elsewhere as a line now and then.
+struct Shown {
+    bar: ProgressBar,
+    polls: u64,
+}
+
+impl Shown {
+    fn new() -> Self {
+        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        bar.set_style(ProgressStyle::with_template("{bar:32} {percent:>3}%  {msg}  ETA {eta}").expect("a constant template"));
+        Self { bar, polls: 0 }
+    }
+
+    fn update(&mut self, progress: ProgressView) {
+        self.polls += 1;
+        let text = format!("{} facts checked, {} differences", grouped(progress.facts), grouped(progress.drifted));
+        if self.bar.is_hidden() && self.polls.is_multiple_of(POLLS_A_LINE) {
+            eprintln!("{text}, {} of {} parts", progress.slices_done, progress.slices);
+        }
+        self.bar.set_length(progress.slices.max(1));
+        self.bar.set_position(progress.slices_done);
+        self.bar.set_message(text);
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rebuilder::{Cause, Drift};
+
+    use super::*;
+
+    #[test]
+    fn the_exit_code_follows_what_still_differs() {
+        let clean = Report { what: "verify".into(), facts: 5, ..Report::default() };
+        assert_eq!(verdict(&clean), OK);
+        let drift = Drift {
+            target: "n/p1".into(),
+            kind: "like".into(),
+            shard: 1,
+            member: None,
+            cause: Cause::Counter,
+            before: "3".into(),
+            after: "4".into(),
+            repaired: false,
+        };
+        let wrong = Report { what: "verify".into(), drifted: 1, drift: vec![drift], ..Report::default() };
+        assert_eq!(verdict(&wrong), NEGATIVE);
+        assert!(describe(&wrong).contains("n/p1 like shard 1: counter: 3 -> 4"), "{}", describe(&wrong));
+        assert_eq!(verdict(&Report { repaired: 1, ..wrong }), OK);
+    }
+}

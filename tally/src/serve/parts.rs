@@ -1,0 +1,137 @@
+//! The roles of one process, started in order and stopped in the reverse one.
+
+use std::{sync::Arc, time::Duration};
+
+use aggregator::{Aggregator, AggregatorSettings, MemoryBus, Sweep};
+use ingest::{Ingest, IngestSettings};
+use prometheus::Registry;
+use rebuilder::{Rebuilder, RebuilderSettings};
+use store::{Protocol, embedded::Embedded};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    metrics::StoreMetrics,
+    node::{Node, take_over},
+    ops::Ops,
+};
+use crate::{config::Config, failure::Failure, seed};
+
+/// How often the lane's sign of life is written: it also tells the next process what time it was.
+const TOUCH: Duration = Duration::from_secs(1);
+/// How long a stopping process goes on counting what is queued; the sweep counts the rest later.
+const DRAIN: Duration = Duration::from_secs(1);
+/// How long requests that were taken in may take to be answered at the end.
+const ANSWER: Duration = Duration::from_secs(1);
+/// Pause before another try at counting what earlier processes left.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Ingest, aggregator, sweep and rebuilder over one store.
+pub struct Parts {
+    engine: Arc<Embedded>,
+    protocol: Protocol,
+    left: Vec<schema::LaneId>,
+    rebuilder: Rebuilder,
+    ingest: Ingest,
+    answering: JoinHandle<()>,
+    stop: CancellationToken,
+    loops: Vec<JoinHandle<()>>,
+}
+
+/// Settings of ingest.
+pub fn ingest_settings(config: &Config) -> IngestSettings {
+    IngestSettings {
+        touch: TOUCH,
+        cache_ttl: config.cache_age,
+        cache_targets: config.cache_targets as u64,
+        ..IngestSettings::default()
+    }
+}
+
+impl Parts {
+    /// Starts everything over `node`; what earlier processes left is counted in the background.
+    pub async fn start(config: &Config, node: Node, registry: &Registry) -> Result<Self, Failure> {
+        let Node { engine, protocol, left } = node;
+        let lane = protocol.open_lane(Box::new(seed::random_id)).await;
+        let lane = lane.map_err(|e| Failure::unreachable(format!("cannot write to {}: {e}", config.data.display())))?;
+        let bus = MemoryBus::new(config.buckets, config.event_queue);
+        let (ingest, answering) = Ingest::start(protocol.clone(), lane, bus.clone(), ingest_settings(config));
+        let settings = AggregatorSettings {
+            workers: config.aggregator_workers,
+            parallel: config.aggregator_parallel,
+            drain: DRAIN,
+            ..AggregatorSettings::default()
+        };
+        let cache = ingest.clone();
+        let aggregator = Aggregator::new(protocol.clone(), bus, settings).on_counted(Arc::new(move |t| cache.forget(t)));
+        let sweep = Sweep::new(protocol.clone(), config.slot / 2);
+        let rebuilder = RebuilderSettings { parallel: config.rebuild_parallel, ..RebuilderSettings::default() };
+        let rebuilder = Rebuilder::new(protocol.clone(), rebuilder);
+        let registered = [
+            ingest.register(registry),
+            aggregator.register(registry),
+            sweep.register(registry),
+            registry.register(Box::new(StoreMetrics::new(engine.clone()))),
+        ];
+        registered.into_iter().collect::<Result<Vec<_>, _>>().expect("metric names are constants that differ");
+        let stop = CancellationToken::new();
+        let loops = vec![
+            tokio::spawn({
+                let stop = stop.clone();
+                async move { aggregator.run(stop).await }
+            }),
+            tokio::spawn({
+                let stop = stop.clone();
+                async move { sweep.run(stop).await }
+            }),
+            tokio::spawn(take_over_until(protocol.clone(), left.clone(), stop.clone())),
+        ];
+        Ok(Self { engine, protocol, left, rebuilder, ingest, answering, stop, loops })
+    }
+
+    /// The way in.
+    pub fn ingest(&self) -> &Ingest {
+        &self.ingest
+    }
+
+    /// What the routes of `/v1/ops` work with.
+    pub fn ops(&self) -> Ops {
+        Ops::new(self.protocol.clone(), self.rebuilder.clone(), &self.left)
+    }
+
+    /// Answers what was taken in, counts what is queued, writes out what the store holds in at most
+    /// `close`. Whatever is cut off by a limit here is found again by the next process.
+    pub async fn stop(self, close: Duration) {
+        self.ingest.stop();
+        if tokio::time::timeout(ANSWER, self.answering).await.is_err() {
+            tracing::warn!("some requests are left unanswered; the journal has what was promised");
+        }
+        self.stop.cancel();
+        for task in self.loops {
+            if tokio::time::timeout(DRAIN + Duration::from_millis(500), task).await.is_err() {
+                tracing::warn!("counting is cut off; the next start goes on");
+            }
+        }
+        match tokio::time::timeout(close, self.engine.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "the store did not close cleanly"),
+            Err(_) => tracing::warn!("the store did not close in time; the next start recovers it"),
+        }
+    }
+}
+
+/// Counts what earlier processes left, however long the store is away.
+async fn take_over_until(protocol: Protocol, left: Vec<schema::LaneId>, stop: CancellationToken) {
+    loop {
+        let tried = tokio::select! {
+            tried = take_over(&protocol, &left) => tried,
+            () = stop.cancelled() => return,
+        };
+        let Err(error) = tried else { return };
+        tracing::warn!(%error, "the journal of an earlier process is not counted yet; trying again");
+        tokio::select! {
+            () = tokio::time::sleep(RETRY) => {}
+            () = stop.cancelled() => return,
+        }
+    }
+}

@@ -10,6 +10,7 @@ pub mod clock;
 pub mod conformance;
 pub mod embedded;
 pub mod engine;
+pub mod memory;
 pub mod protocol;
 
 pub use engine::{Engine, StoreError, StoreResult};

@@ -27,7 +27,7 @@ pub fn binary() -> PathBuf {
 }
 
 /// The binary with nothing on standard input, and no setting from the tester's own environment.
-fn command() -> Command {
+pub fn command() -> Command {
     let mut command = Command::new(binary());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("TALLY_")) {
         command.env_remove(name);

@@ -2,7 +2,10 @@
 
 use std::{
     collections::{HashMap, HashSet},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -40,6 +43,8 @@ pub struct Aggregator {
     on_counted: OnCounted,
     settings: AggregatorSettings,
     metrics: AggregatorMetrics,
+    /// Notices taken from the bus and not done with.
+    taken: Arc<AtomicUsize>,
 }
 
 /// A notice on its way, with how often it has failed.
@@ -53,7 +58,14 @@ type InFlight = FuturesUnordered<BoxFuture<'static, (Work, StoreResult<Reconcile
 impl Aggregator {
     /// Counts what `bus` names, by `protocol`.
     pub fn new(protocol: Protocol, bus: Arc<MemoryBus>, settings: AggregatorSettings) -> Self {
-        Self { protocol, bus, on_counted: Arc::new(|_| {}), settings, metrics: AggregatorMetrics::default() }
+        Self {
+            protocol,
+            bus,
+            on_counted: Arc::new(|_| {}),
+            settings,
+            metrics: AggregatorMetrics::default(),
+            taken: Arc::default(),
+        }
     }
 
     /// Calls `hook` after each counter that was written.
@@ -68,14 +80,29 @@ impl Aggregator {
         self.metrics.register(registry)
     }
 
+    /// Whether everything that was published before this call, and not dropped, is counted.
+    pub fn idle(&self) -> bool {
+        self.bus.backlog() == 0 && self.taken.load(Ordering::SeqCst) == 0
+    }
+
+    /// Takes notices so that at no moment they are neither in the bus nor in `taken`.
+    fn take(&self, bucket: usize, limit: usize) -> Vec<Notice> {
+        self.taken.fetch_add(1, Ordering::SeqCst);
+        let notices = self.bus.take(bucket, limit);
+        self.taken.fetch_add(notices.len(), Ordering::SeqCst);
+        self.taken.fetch_sub(1, Ordering::SeqCst);
+        notices
+    }
+
     /// Takes everything that is queued now, reconciles each shard once, and queues failures again.
     /// Needs no runtime of its own, so that simulations drive it.
     pub async fn run_once(&self) -> Round {
         let mut round = Round::default();
-        let notices: Vec<Notice> = (0..self.bus.buckets()).flat_map(|bucket| self.bus.take(bucket, usize::MAX)).collect();
+        let notices: Vec<Notice> = (0..self.bus.buckets()).flat_map(|bucket| self.take(bucket, usize::MAX)).collect();
         let work = notices.into_iter().map(|notice| self.reconcile(Work { notice, failures: 0 }));
         let results: Vec<_> = stream::iter(work).buffer_unordered(self.settings.parallel.max(1)).collect().await;
         for (work, result) in results {
+            self.taken.fetch_sub(1, Ordering::SeqCst);
             match result {
                 Ok(done) => {
                     round.shards += 1;
@@ -166,10 +193,13 @@ impl Aggregator {
             }
             let bucket = buckets[*next % buckets.len()];
             *next = next.wrapping_add(1);
-            for notice in self.bus.take(bucket, free - out.len()) {
+            for notice in self.take(bucket, free - out.len()) {
                 if busy.contains(&notice.shard) {
                     match waiting.get_mut(&notice.shard) {
-                        Some(waits) => waits.merge(notice),
+                        Some(waits) => {
+                            waits.merge(notice);
+                            self.taken.fetch_sub(1, Ordering::SeqCst);
+                        }
                         None => drop(waiting.insert(notice.shard.clone(), notice)),
                     }
                 } else {
@@ -190,13 +220,17 @@ impl Aggregator {
         busy: &mut HashSet<ShardKey>,
     ) -> u32 {
         let error = match result {
-            Ok(_) => return 0,
+            Ok(_) => {
+                self.taken.fetch_sub(1, Ordering::SeqCst);
+                return 0;
+            }
             Err(error) => error,
         };
         let away = matches!(error, StoreError::Unavailable(_) | StoreError::Stopped(_));
         // While the store is away nothing ages: it is not the shard's fault.
         work.failures += u32::from(!away);
         if work.failures >= self.settings.attempts || (away && outage >= self.settings.attempts.saturating_mul(8)) {
+            self.taken.fetch_sub(1, Ordering::SeqCst);
             self.metrics.given_up.inc();
             tracing::warn!(%error, shard = ?work.notice.shard, "left to the sweep after repeated failures");
             return if away { outage } else { 0 };

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use aggregator::Aggregator;
 use axum::{
     Json, Router,
     extract::{Path, State, rejection::JsonRejection},
@@ -30,6 +31,9 @@ use super::{
 const MAX_TOP: usize = 1000;
 /// How long `top` waits for another one to end before it answers 503.
 const TOP_WAIT: Duration = Duration::from_secs(20);
+/// How often and how far apart `top` looks whether everything answered is counted: 5 seconds in all.
+const CATCH_UP_LOOKS: u32 = 500;
+const CATCH_UP_PAUSE: Duration = Duration::from_millis(10);
 /// Attempts at counting everything that was answered before a verify begins.
 const DRAIN_ATTEMPTS: u32 = 5;
 
@@ -43,6 +47,7 @@ pub struct Ops {
     left: Arc<[LaneId]>,
     /// One full scan for `top` at a time.
     scans: Arc<Semaphore>,
+    aggregator: Aggregator,
 }
 
 /// A target in the answer of `top`.
@@ -88,8 +93,20 @@ fn query_problem(field: &str, detail: impl std::fmt::Display) -> Problem {
 
 impl Ops {
     /// Routes over `protocol` and `rebuilder`.
-    pub fn new(protocol: Protocol, rebuilder: Rebuilder, left: &[LaneId]) -> Self {
-        Self { protocol, rebuilder, jobs: Jobs::default(), left: left.into(), scans: Arc::new(Semaphore::new(1)) }
+    pub fn new(protocol: Protocol, rebuilder: Rebuilder, aggregator: Aggregator, left: &[LaneId]) -> Self {
+        let scans = Arc::new(Semaphore::new(1));
+        Self { protocol, rebuilder, jobs: Jobs::default(), left: left.into(), scans, aggregator }
+    }
+
+    /// Lets what was answered just now be counted, so that nobody who writes and then asks is a step
+    /// behind. Under steady traffic there is always something: then it waits no longer than this.
+    async fn caught_up(&self) {
+        for _ in 0..CATCH_UP_LOOKS {
+            if self.aggregator.idle() {
+                return;
+            }
+            tokio::time::sleep(CATCH_UP_PAUSE).await;
+        }
     }
 
     /// Everything answered so far is counted afterwards, whatever became of its event.
@@ -218,6 +235,7 @@ async fn top(State(api): State<OpsApi>, query: Result<Query<TopQuery>, QueryReje
     }
     let turn = tokio::time::timeout(TOP_WAIT, ops.scans.acquire()).await;
     let _turn = turn.map_err(|_| Problem::no_capacity("another `top` is still scanning"))?;
+    ops.caught_up().await;
     let found = ops.rebuilder.top(namespace.as_str(), &name, n).await?;
     let kind = ops.protocol.settings().kinds.get(name.as_str());
     let shown = |(target, counts): (TargetKey, schema::Counts)| TopEntry {

@@ -32,6 +32,7 @@ pub struct Parts {
     protocol: Protocol,
     left: Vec<schema::LaneId>,
     rebuilder: Rebuilder,
+    aggregator: Aggregator,
     ingest: Ingest,
     answering: JoinHandle<()>,
     stop: CancellationToken,
@@ -77,7 +78,7 @@ impl Parts {
         let stop = CancellationToken::new();
         let loops = vec![
             tokio::spawn({
-                let stop = stop.clone();
+                let (aggregator, stop) = (aggregator.clone(), stop.clone());
                 async move { aggregator.run(stop).await }
             }),
             tokio::spawn({
@@ -86,7 +87,7 @@ impl Parts {
             }),
             tokio::spawn(take_over_until(protocol.clone(), left.clone(), stop.clone())),
         ];
-        Ok(Self { engine, protocol, left, rebuilder, ingest, answering, stop, loops })
+        Ok(Self { engine, protocol, left, rebuilder, aggregator, ingest, answering, stop, loops })
     }
 
     /// The way in.
@@ -96,7 +97,7 @@ impl Parts {
 
     /// What the routes of `/v1/ops` work with.
     pub fn ops(&self) -> Ops {
-        Ops::new(self.protocol.clone(), self.rebuilder.clone(), &self.left)
+        Ops::new(self.protocol.clone(), self.rebuilder.clone(), self.aggregator.clone(), &self.left)
     }
 
     /// Answers what was taken in, counts what is queued, writes out what the store holds in at most

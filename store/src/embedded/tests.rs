@@ -1,5 +1,8 @@
 //! The suite on this engine, and what only this engine promises.
 
+mod directory;
+mod durability;
+
 use std::sync::Arc;
 
 use crate::{
@@ -14,3 +17,13 @@ async fn setup_embedded() -> (Arc<dyn Engine>, tempfile::TempDir) {
 }
 
 crate::conformance!(embedded, setup_embedded);
+
+/// Memtables are written out after nearly every write, so that reads meet files and not memory.
+async fn setup_from_files() -> (Arc<dyn Engine>, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let settings = EmbeddedSettings { replay_bytes: 4096, ..EmbeddedSettings::default() };
+    let engine = Embedded::open(dir.path(), &settings).expect("a new directory");
+    (Arc::new(engine), dir)
+}
+
+crate::conformance!(embedded_from_files, setup_from_files);

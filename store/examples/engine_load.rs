@@ -20,10 +20,10 @@ use std::{
 };
 
 use schema::{
-    ChoiceRegister, Fact, FactKey, IndexRow, Intent, JournalEntry, KindName, LaneId, Member, Register, ShardKey, TargetKey,
-    UserKey, codec, token_of,
+    ChoiceRegister, Fact, FactKey, IndexRow, Intent, JournalEntry, KindName, LaneId, Register, ShardKey, TargetKey, UserKey,
+    codec, token_of,
 };
-use store::{
+use tally_store::{
     clock::Stopwatch,
     embedded::{Embedded, EmbeddedSettings},
     engine::{FactTable, FactWrite, FusedLanding, JournalTable, Landing, ScanTable, Slice},

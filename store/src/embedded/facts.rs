@@ -140,7 +140,7 @@ impl FactTable for Embedded {
 impl FusedLanding for Embedded {
     async fn land(&self, lane: LaneId, slot: Slot, entry: JournalEntry, writes: Vec<FactWrite>) -> StoreResult<Landing> {
         let puts: Vec<FactPut> = writes.iter().map(FactPut::of).collect();
-        let journal = (keys::entry(lane, slot, entry.id), codec::encode_journal(&entry));
+        let journal = (keys::entry(lane, slot, entry.id), super::journal::encode(&entry)?);
         let weight = writes.len() * WRITE_WEIGHT + journal.1.len();
         let work = move |txn: &mut Txn<'_>| {
             let Some(state) = txn.lane(lane, |_| ())?.filter(|state| !state.retired) else { return Ok(Landing::LaneGone) };

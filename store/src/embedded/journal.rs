@@ -16,6 +16,20 @@ const LANE_WEIGHT: usize = 128;
 /// Entries removed in one job.
 const DROP_CHUNK: usize = 2048;
 
+/// Room that the decoder's limit sets aside for an intent before it reads it, rounded up, in bytes.
+const INTENT_ROOM: usize = 96;
+
+/// The entry's bytes. One that could not be read back would stop its lane for ever, so it is refused
+/// here.
+pub(super) fn encode(entry: &JournalEntry) -> StoreResult<Vec<u8>> {
+    let bytes = codec::encode_journal(entry);
+    if bytes.len() + entry.intents.len() * INTENT_ROOM > codec::MAX_ENTRY_BYTES {
+        let n = entry.intents.len();
+        return Err(StoreError::Refused(format!("a journal entry of {n} intents is too large; write fewer at once")));
+    }
+    Ok(bytes)
+}
+
 impl Embedded {
     /// Changes a known lane; an unknown one is left unknown, as it may have been forgotten.
     async fn change_lane<F>(&self, lane: LaneId, durable: bool, change: F) -> StoreResult<()>
@@ -33,7 +47,7 @@ impl Embedded {
 #[async_trait]
 impl JournalTable for Embedded {
     async fn append(&self, lane: LaneId, slot: Slot, entry: &JournalEntry) -> StoreResult<()> {
-        let (key, value) = (keys::entry(lane, slot, entry.id), codec::encode_journal(entry));
+        let (key, value) = (keys::entry(lane, slot, entry.id), encode(entry)?);
         let work = |txn: &mut Txn<'_>| {
             txn.put(Table::Journal, key, value);
             Ok(())

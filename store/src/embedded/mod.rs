@@ -1,6 +1,6 @@
 //! The default engine: one process, one directory, fjall 3.
 //!
-//! One thread writes ([`writer`]); reads go to the database directly, from any task. What a method
+//! One thread writes (module `writer`); reads go to the database directly, from any task. What a method
 //! promises to be durable is on disk (`fdatasync`) before it is answered, and nothing is visible
 //! that the database's own journal does not hold yet. Derived rows are written without waiting for
 //! the disk; they are in the same journal, so they survive together with whatever durable write

@@ -53,8 +53,19 @@ struct Task<W, T> {
     durable: bool,
     result: Option<StoreResult<T>>,
     reply: oneshot::Sender<StoreResult<T>>,
+    _place: Place,
+}
+
+/// A job's place in the queue, given back however the job ends.
+struct Place {
     totals: Arc<Totals>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.totals.queued.fetch_sub(1, Relaxed);
+    }
 }
 
 impl<W, T> Job for Task<W, T>
@@ -74,14 +85,15 @@ where
     }
 
     fn answer(self: Box<Self>, committed: &StoreResult<()>) {
-        self.totals.queued.fetch_sub(1, Relaxed);
-        let result = match (self.result, committed) {
+        let Self { result, reply, _place: place, .. } = *self;
+        let result = match (result, committed) {
             (_, Err(e)) => Err(e.clone()),
             (Some(result), Ok(())) => result,
             (None, Ok(())) => return,
         };
+        drop(place);
         // A caller that no longer waits does not need the answer.
-        let _ = self.reply.send(result);
+        let _ = reply.send(result);
     }
 }
 
@@ -126,9 +138,9 @@ impl Writer {
         let room = self.room.clone().acquire_many_owned(permits).await;
         let permit = room.map_err(|_| self.gone())?;
         let (reply, answer) = oneshot::channel();
-        let totals = self.totals.clone();
-        totals.queued.fetch_add(1, Relaxed);
-        let task = Task { work: Some(work), durable, result: None, reply, totals, _permit: permit };
+        self.totals.queued.fetch_add(1, Relaxed);
+        let place = Place { totals: self.totals.clone(), _permit: permit };
+        let task = Task { work: Some(work), durable, result: None, reply, _place: place };
         self.queue.send(Message::Job(Box::new(task))).map_err(|_| self.gone())?;
         answer.await.map_err(|_| self.gone())?
     }
@@ -155,7 +167,7 @@ impl Writer {
     }
 
     fn gone(&self) -> StoreError {
-        self.rows.stop.because("it is closed")
+        self.rows.stop.because("its writer has ended")
     }
 }
 
@@ -226,10 +238,10 @@ impl Thread {
         }
         let count = jobs.len() as u64;
         let committed = self.commit(txn, durable);
+        self.totals.jobs.fetch_add(count, Relaxed);
         for job in jobs {
             job.answer(&committed);
         }
-        self.totals.jobs.fetch_add(count, Relaxed);
     }
 
     fn commit(&self, txn: Txn<'_>, durable: bool) -> StoreResult<()> {

@@ -334,3 +334,38 @@ async fn the_smallest_bounds_only_slow_it_down() {
     assert_eq!((stats.queued, stats.jobs), (0, 101));
     assert!(stats.groups >= 101 && stats.rows >= 100 * 10 && stats.disk_bytes > 0, "{stats:?}");
 }
+
+/// Up to the size that is refused, an entry can be read back.
+#[tokio::test]
+async fn an_entry_that_could_not_be_read_back_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path());
+    engine.register_lane(LANE, 1, 1).await.unwrap();
+    let target = TargetKey::parse(&format!("video/{}", "t".repeat(128))).unwrap();
+    let (mut taken, mut refused) = (0, usize::MAX);
+    let entry = |len: usize, short: bool| {
+        let target = if short { TargetKey::parse("v/t").unwrap() } else { target.clone() };
+        let key = FactKey { target, kind: kind(), member: schema::Member::parse("m").unwrap() };
+        let intent = Intent { key, register: Register::Choice, version: i64::MAX, value: 1 };
+        JournalEntry { id: len as u64, intents: vec![intent; len], landed: vec![] }
+    };
+    for short in [false, true] {
+        let (mut low, mut high) = (1, 100_000);
+        while low + 1 < high {
+            let len = (low + high) / 2;
+            let one = entry(len, short);
+            match engine.append(LANE, 1, &one).await {
+                Ok(()) => {
+                    let (read, _) = engine.read_slot(LANE, 1, Some(len as u64 - 1), 1).await.unwrap();
+                    assert_eq!(read, [one]);
+                    low = len;
+                }
+                Err(StoreError::Refused(_)) => high = len,
+                Err(other) => panic!("{other}"),
+            }
+        }
+        assert!(matches!(engine.land(LANE, 1, entry(high, short), vec![]).await, Err(StoreError::Refused(_))));
+        (taken, refused) = (taken.max(low), refused.min(high));
+    }
+    assert!(taken > 5000 && refused < 10_000, "{taken} and {refused}");
+}

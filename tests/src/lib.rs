@@ -1,3 +1,4 @@
 //! Simulation, crash tests and real-input tests.
 
+pub mod directed;
 pub mod server;

@@ -42,6 +42,11 @@ impl Memory {
         })
     }
 
+    /// Journal entries that some replica holds.
+    pub fn journal_entries(&self) -> usize {
+        self.lock().keys().into_iter().filter(|key| matches!(key, Key::Journal(..))).count()
+    }
+
     /// Every leaf's ledger as it is now.
     pub fn ledgers(&self) -> BTreeMap<ShardKey, LedgerState> {
         self.lock().ledgers.iter().map(|(leaf, ledger)| (leaf.clone(), ledger.now().clone())).collect()

@@ -64,4 +64,9 @@ impl Memory {
     pub fn script_quorum(&self, replicas: [usize; 2]) {
         self.lock().script.quorums.push_back(replicas);
     }
+
+    /// Takes back what is scripted and not used up.
+    pub fn clear_script(&self) {
+        self.lock().script = Script::default();
+    }
 }

@@ -190,6 +190,8 @@ impl Protocol {
                 }
             }
         }
+        // A leaf of which everything is proven has its counter already.
+        by_shard.retain(|shard, members| shard.is_root() || !members.is_empty());
         for (shard, members) in by_shard {
             self.reconcile(&root.with_shard(shard), &members).await?;
         }
@@ -197,7 +199,9 @@ impl Protocol {
     }
 
     /// Members of one leaf. A ledger row at or past the intent proves that it landed and is counted,
-    /// so that only the others' facts are read; the counter is written all the same.
+    /// so that only the others' facts are read. The counter is written all the same, from the head
+    /// that was read *with* those rows: another read might bring an older head, whose counter would
+    /// lose, while the proven rows are not asked about again.
     async fn sweep_leaf(
         &self,
         leaf: &ShardKey,
@@ -205,16 +209,20 @@ impl Protocol {
         count: &mut Vec<Member>,
     ) -> StoreResult<(u64, u64)> {
         let members: Vec<Member> = wanted.iter().map(|(m, _)| m.clone()).collect();
-        let ledger = self.engine.read_ledger(leaf, &members).await?;
+        let ledger = self.read_whole(leaf, &members).await?;
+        let head = ledger.head.filter(|h| h.complete);
         let mut open = Vec::new();
         for (&(member, want), row) in wanted.iter().zip(&ledger.rows) {
-            let counted = row.is_some_and(|r| covers(&r.fact, &want.registers));
+            let counted = head.is_some() && row.is_some_and(|r| covers(&r.fact, &want.registers));
             if !counted || want.index_in_doubt {
                 open.push((member.clone(), Wanted { registers: want.registers, index_in_doubt: want.index_in_doubt }));
             }
             if !counted {
                 count.push(member.clone());
             }
+        }
+        if let Some(head) = head.filter(|_| !mutant!(self, NoFinalPut)) {
+            self.put_leaf_counter(leaf, &head).await?;
         }
         let open_members: Vec<Member> = open.iter().map(|(m, _)| m.clone()).collect();
         if open.is_empty() {

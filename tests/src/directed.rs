@@ -17,7 +17,7 @@ use std::{
 use schema::{Counts, Fact, FactKey, KindName, Level, Member, Namespace, Reason, Register, Shard, ShardKey, TargetKey, leaf_of};
 use store::{
     Protocol, Settings,
-    clock::{Clock, ManualClock},
+    clock::ManualClock,
     memory::{Faults, Memory},
     protocol::{Lane, Outcome, WriteRequest, Written},
 };

@@ -5,7 +5,7 @@ use std::{
     collections::{BTreeSet, HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -50,13 +50,21 @@ pub struct MemoryBus {
     capacity: usize,
     published: AtomicU64,
     dropped: AtomicU64,
+    /// Sum of the buckets' members, so that asking for it takes no lock.
+    backlog: AtomicUsize,
 }
 
 impl MemoryBus {
     /// `buckets` queues (at least 1), each for at most `capacity` members.
     pub fn new(buckets: u16, capacity: usize) -> Arc<Self> {
         let buckets = (0..buckets.max(1)).map(|_| Default::default()).collect();
-        Arc::new(Self { buckets, capacity: capacity.max(1), published: AtomicU64::new(0), dropped: AtomicU64::new(0) })
+        Arc::new(Self {
+            buckets,
+            capacity: capacity.max(1),
+            published: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+            backlog: AtomicUsize::new(0),
+        })
     }
 
     /// How many queues there are.
@@ -71,7 +79,7 @@ impl MemoryBus {
 
     /// Members that wait to be looked at.
     pub fn backlog(&self) -> usize {
-        (0..self.buckets.len()).map(|b| self.lock(b).members).sum()
+        self.backlog.load(Ordering::SeqCst)
     }
 
     /// Takes up to `limit` shards from one bucket, oldest first; at once, maybe none.
@@ -82,6 +90,7 @@ impl MemoryBus {
             let Some(shard) = queue.order.pop_front() else { break };
             if let Some(notice) = queue.notices.remove(&shard) {
                 queue.members -= notice.members.len();
+                self.backlog.fetch_sub(notice.members.len(), Ordering::SeqCst);
                 out.push(notice);
             }
         }
@@ -103,6 +112,7 @@ impl MemoryBus {
     pub fn lose_all(&self) {
         for bucket in 0..self.buckets.len() {
             let mut queue = self.lock(bucket);
+            self.backlog.fetch_sub(queue.members, Ordering::SeqCst);
             *queue = Bucket { listener: queue.listener.clone(), ..Bucket::default() };
         }
     }
@@ -126,6 +136,7 @@ impl MemoryBus {
             if queue.members < self.capacity {
                 let new = notice.members.insert(member);
                 queue.members += usize::from(new);
+                self.backlog.fetch_add(usize::from(new), Ordering::SeqCst);
                 taken += 1;
             } else {
                 dropped += u64::from(!notice.members.contains(&member));

@@ -1,7 +1,8 @@
-//! The `tally` command: the server's wiring, the tools.
+//! The `tally` command: the server's wiring, the tools, the benchmark.
 //!
 //! Layers below never see configuration files, sockets or signals; all of that is here.
 
+mod bench;
 mod cli;
 mod client;
 mod config;
@@ -52,6 +53,7 @@ async fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Import(args) => import::run(args).await,
         Command::Top(args) => look::top(args).await,
         Command::Get(args) => look::get(args).await,
+        Command::Bench(args) => bench::run(args).await,
         Command::Verify(args) => repair::verify(args).await,
         Command::Rebuild(args) => repair::rebuild(args).await,
     }
@@ -64,14 +66,19 @@ fn report(failure: &Failure) -> ExitCode {
 
 /// Settings from the file, the environment and the command line; `flags` win over `--set`.
 fn load_config(args: &ConfigArgs, flags: &[(String, String)]) -> Result<Config, Failure> {
-    let mut all = Vec::with_capacity(args.set.len() + flags.len());
-    for pair in &args.set {
-        let (key, value) =
-            pair.split_once('=').ok_or_else(|| Failure::usage(format!("--set is `{pair}`, expected as slot=1s")))?;
-        all.push((key.to_owned(), value.to_owned()));
-    }
+    let mut all = pairs(&args.set)?;
     all.extend(flags.iter().cloned());
     // A variable that is not text cannot be a setting's name or value.
     let environment = std::env::vars_os().filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)));
     Config::load(args.config.as_deref(), environment, &all)
+}
+
+/// Keys and values of `--set`.
+fn pairs(set: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let pair = |text: &String| {
+        let (key, value) =
+            text.split_once('=').ok_or_else(|| Failure::usage(format!("--set is `{text}`, expected as slot=1s")))?;
+        Ok((key.to_owned(), value.to_owned()))
+    };
+    set.iter().map(pair).collect()
 }

@@ -130,11 +130,23 @@ impl Config {
                 config.set_env(&name, &key.to_ascii_lowercase(), &text)?;
             }
         }
-        for (key, text) in flags {
-            config.set_from(key, text, "command line", || format!("`{key}`"))?;
-        }
-        config.check()?;
+        config.set_flags(flags)?;
         Ok(config)
+    }
+
+    /// The defaults and `flags`, whatever files and environment say.
+    pub fn from_flags(flags: &[(String, String)]) -> Result<Self, Failure> {
+        let mut config = Self::default();
+        config.set_flags(flags)?;
+        Ok(config)
+    }
+
+    /// The last step: then everything must fit together.
+    fn set_flags(&mut self, flags: &[(String, String)]) -> Result<(), Failure> {
+        for (key, text) in flags {
+            self.set_from(key, text, "command line", || format!("`{key}`"))?;
+        }
+        self.check()
     }
 
     fn read_file(&mut self, path: &Path) -> Result<(), Failure> {

@@ -1,7 +1,7 @@
 //! `tally serve`: everything in one process, on one data directory.
 
 mod jobs;
-mod listen;
+pub mod listen;
 mod metrics;
 mod node;
 mod ops;
@@ -15,9 +15,9 @@ use ingest::http::Api;
 pub use jobs::{JobState, JobView, ProgressView};
 pub use listen::Limits;
 pub use node::{Node, Opening};
-use ops::OpsApi;
+pub use ops::OpsApi;
 pub use ops::TopEntry;
-pub use parts::Parts;
+pub use parts::{Parts, ingest_settings};
 use prometheus::Registry;
 use tokio::{
     net::TcpListener,
@@ -68,7 +68,7 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
     let limits =
         Limits { connections: config.max_connections, header_timeout: config.header_timeout, drain: config.drain_timeout };
     let registry = Registry::new();
-    let api = Api::new(registry.clone(), parts::ingest_settings(config)).expect("metric names are constants that differ");
+    let api = Api::new(registry.clone(), ingest_settings(config)).expect("metric names are constants that differ");
     let ops = OpsApi::default();
     let router = ingest::http::router(api.clone(), Router::new()).merge(ops.router());
     let closing = CancellationToken::new();

@@ -33,6 +33,7 @@ pub struct Parts {
     left: Vec<schema::LaneId>,
     rebuilder: Rebuilder,
     aggregator: Aggregator,
+    bus: Arc<MemoryBus>,
     ingest: Ingest,
     answering: JoinHandle<()>,
     stop: CancellationToken,
@@ -64,7 +65,7 @@ impl Parts {
             ..AggregatorSettings::default()
         };
         let cache = ingest.clone();
-        let aggregator = Aggregator::new(protocol.clone(), bus, settings).on_counted(Arc::new(move |t| cache.forget(t)));
+        let aggregator = Aggregator::new(protocol.clone(), bus.clone(), settings).on_counted(Arc::new(move |t| cache.forget(t)));
         let sweep = Sweep::new(protocol.clone(), config.slot / 2);
         let rebuilder = RebuilderSettings { parallel: config.rebuild_parallel, ..RebuilderSettings::default() };
         let rebuilder = Rebuilder::new(protocol.clone(), rebuilder);
@@ -87,12 +88,22 @@ impl Parts {
             }),
             tokio::spawn(take_over_until(protocol.clone(), left.clone(), stop.clone())),
         ];
-        Ok(Self { engine, protocol, left, rebuilder, aggregator, ingest, answering, stop, loops })
+        Ok(Self { engine, protocol, left, rebuilder, aggregator, bus, ingest, answering, stop, loops })
     }
 
     /// The way in.
     pub fn ingest(&self) -> &Ingest {
         &self.ingest
+    }
+
+    /// The queues of change events.
+    pub fn bus(&self) -> &MemoryBus {
+        &self.bus
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Embedded {
+        &self.engine
     }
 
     /// What the routes of `/v1/ops` work with.

@@ -178,7 +178,7 @@ impl World {
     /// Waits until nothing is queued for counting.
     pub async fn drain(&self) -> Result<(), Failure> {
         let watch = Stopwatch::start();
-        while self.parts.bus().backlog() > 0 {
+        while !self.parts.idle() {
             if watch.elapsed() > DRAINED {
                 return Err(Failure::negative(format!("the queues are not empty after {DRAINED:?}")));
             }

@@ -101,6 +101,11 @@ impl Parts {
         &self.bus
     }
 
+    /// Whether everything that was published is counted.
+    pub fn idle(&self) -> bool {
+        self.aggregator.idle()
+    }
+
     /// The engine.
     pub fn engine(&self) -> &Embedded {
         &self.engine

@@ -97,7 +97,7 @@ settings! {
     #[doc = "Tasks that share the queues."]
     aggregator_workers: usize = "2",
     #[doc = "Shards that one of them counts side by side."]
-    aggregator_parallel: usize = "32",
+    aggregator_parallel: usize = "256",
     #[doc = "Partitions that a rebuild or verify checks side by side."]
     rebuild_parallel: usize = "8",
     #[doc = "Cache of the store's blocks."]

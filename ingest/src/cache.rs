@@ -22,6 +22,9 @@ use crate::{metrics::IngestMetrics, settings::IngestSettings};
 pub struct Counted {
     /// By kind, in the order of the configuration.
     pub kinds: Vec<(KindName, KindCount)>,
+    /// Every change answered before this store time is in them: the watermark from *before* they
+    /// were read, since a later one may cover changes that this reading missed.
+    pub complete_until: Micros,
     /// Store time when they were read.
     pub read_at: Micros,
     /// Whether they are older than usual, because the store does not answer.
@@ -90,10 +93,11 @@ impl CountCache {
         // The mark first: what is counted while this reads makes the value one that is not used again.
         let mark = self.mark(target).load(Ordering::Acquire);
         let names: Vec<KindName> = self.protocol.settings().kinds.iter().map(|k| k.name.clone()).collect();
+        let complete_until = self.complete_until().await?;
         let read_at = self.protocol.clock().now();
         let counts = self.protocol.counts(target, &names).await?;
         let stale = counts.iter().any(|c| c.counts.is_none());
-        Ok((mark, Arc::new(Counted { kinds: names.into_iter().zip(counts).collect(), read_at, stale })))
+        Ok((mark, Arc::new(Counted { kinds: names.into_iter().zip(counts).collect(), complete_until, read_at, stale })))
     }
 
     /// The target was counted just now.

@@ -134,3 +134,15 @@ async fn bad_bodies_are_refused_by_name() {
         [send(&w, "POST", counts, JSON, many.as_bytes()).await, send(&w, "POST", facts, JSON, too_many.as_bytes()).await];
     assert_eq!([&limits[0].json["limit"], &limits[1].json["limit"]], [200, 500]);
 }
+
+#[tokio::test]
+async fn a_fact_with_a_repeated_field_is_rejected_alone() {
+    let w = setup().await;
+    let body = r#"{"facts":[{"target":"p0","target":"p1","kind":"like","user":"u1"},{"target":"p2","kind":"like","user":"u1"}]}"#;
+    let answer = w.post("/v1/video/facts", body).await;
+    assert_eq!(answer.status.as_u16(), 200, "{answer:?}");
+    let results = &answer.json["results"];
+    assert_eq!([&results[0]["outcome"], &results[1]["outcome"]], ["rejected", "applied"], "{answer:?}");
+    assert_eq!(results[0]["problem"]["field"], "facts", "{answer:?}");
+    assert_eq!([w.total("p0", "like").await, w.total("p1", "like").await, w.total("p2", "like").await], [0, 0, 1]);
+}

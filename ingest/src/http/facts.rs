@@ -31,6 +31,27 @@ struct Item {
     at: Option<String>,
 }
 
+/// An item that fits, or whatever else stood in its place.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Loose {
+    Fits(Item),
+    Other(serde_json::Value),
+}
+
+impl Loose {
+    fn strict(self) -> Result<Item, Problem> {
+        match self {
+            Self::Fits(item) => Ok(item),
+            Self::Other(value) => Err(match serde_json::from_value::<Item>(value) {
+                Err(error) => Problem::bad("item", &field_of(&error.to_string()), error),
+                // A `Value` keeps the last of two equal keys, so only a repeated field gets here.
+                Ok(_) => Problem::bad("item", "facts", "a field is given twice in one fact; give each once"),
+            }),
+        }
+    }
+}
+
 /// Tells `null` from "absent".
 fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Option<String>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
@@ -94,11 +115,8 @@ fn parse_items(body: &[u8]) -> Result<Vec<Result<Item, Problem>>, Problem> {
     if let Ok(all) = serde_json::from_slice::<Body<Item>>(body) {
         return Ok(all.facts.into_iter().map(Ok).collect());
     }
-    let Body { facts } = parse_json::<Body<serde_json::Value>>(body)?;
-    let one = |value: serde_json::Value| {
-        serde_json::from_value::<Item>(value).map_err(|e| Problem::bad("item", &field_of(&e.to_string()), e))
-    };
-    Ok(facts.into_iter().map(one).collect())
+    let Body { facts } = parse_json::<Body<Loose>>(body)?;
+    Ok(facts.into_iter().map(Loose::strict).collect())
 }
 
 fn request(kinds: &Kinds, namespace: &Namespace, item: Item, now: Micros) -> Result<WriteRequest, Problem> {

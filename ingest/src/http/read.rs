@@ -70,7 +70,7 @@ pub(super) struct TargetAnswer {
     target: String,
     #[serde(flatten)]
     counts: Counts,
-    complete_until: Option<String>,
+    complete_until: String,
 }
 
 pub(super) async fn target(State(api): State<Api>, path: PathIds, query: QueryParams) -> Result<Json<TargetAnswer>, Problem> {
@@ -79,28 +79,30 @@ pub(super) async fn target(State(api): State<Api>, path: PathIds, query: QueryPa
     let kinds = &ingest.protocol().settings().kinds;
     let asked = asked_kinds(kinds, query.list("kinds")?)?;
     let target = path.target()?;
-    let counts = match (query.get("after")?, query.get("user")?) {
+    let (counts, complete_until) = match (query.get("after")?, query.get("user")?) {
         (None, None) => cached(ingest, &target, asked.as_deref()).await?,
         (Some(after), Some(user)) => {
             parse_micros(&after, "after")?;
             let member = Member::parse(&user).map_err(|e| Problem::bad("bad-id", "user", e))?;
-            for_member(ingest, kinds, &target, &member, asked).await?
+            // Before the counts: a later watermark may cover changes that they miss.
+            let complete_until = ingest.complete_until().await?;
+            (for_member(ingest, kinds, &target, &member, asked).await?, complete_until)
         }
         (Some(_), None) => return Err(Problem::bad("query", "user", "`after` needs `user`: whose change is to be in the count")),
         (None, Some(_)) => return Err(Problem::bad("query", "after", "`user` needs `after`: the version of their change")),
     };
-    let complete_until = watermark(ingest, &counts).await?;
-    Ok(Json(TargetAnswer { target: target.id().to_owned(), counts, complete_until }))
+    Ok(Json(TargetAnswer { target: target.id().to_owned(), counts, complete_until: complete_until.to_string() }))
 }
 
-async fn cached(ingest: &Ingest, target: &TargetKey, asked: Option<&[KindName]>) -> Result<Counts, StoreError> {
+/// Counts from memory or the store, and up to when they are complete.
+async fn cached(ingest: &Ingest, target: &TargetKey, asked: Option<&[KindName]>) -> Result<(Counts, Micros), StoreError> {
     let counted = ingest.counts(target).await?;
     let kinds = &ingest.protocol().settings().kinds;
     let age = ingest.protocol().clock().now().saturating_sub(counted.read_at) / 1_000_000;
     let mut counts = answer(kinds, counted.kinds.iter(), asked);
     counts.stale = counted.stale;
     counts.age_seconds = counted.stale.then_some(age);
-    Ok(counts)
+    Ok((counts, counted.complete_until))
 }
 
 /// Read-your-writes: the member's own fact is in the count, counted already or not.
@@ -140,14 +142,6 @@ fn kind_answer(kind: &Kind, count: &KindCount) -> KindAnswer {
     let Some(counts) = &count.counts else { return KindAnswer { total: None, choices: BTreeMap::new() } };
     let name = |choice| kind.choice_name(choice).map_or_else(|| format!("#{choice}"), str::to_owned);
     KindAnswer { total: Some(counts.total()), choices: counts.iter().map(|(choice, n)| (name(choice), n)).collect() }
-}
-
-async fn watermark(ingest: &Ingest, counts: &Counts) -> Result<Option<String>, Problem> {
-    match ingest.complete_until().await {
-        Ok(until) => Ok(Some(until.to_string())),
-        Err(_) if counts.stale => Ok(None), // The store is away; the last known value is worth more than an error.
-        Err(error) => Err(error.into()),
-    }
 }
 
 #[derive(Deserialize)]
@@ -190,23 +184,25 @@ pub(super) async fn counts(
     let reads = stream::iter(ids.into_iter().map(|id| {
         let (asked, namespace) = (asked.as_deref(), &namespace);
         async move {
-            let item = count_one(ingest, namespace, &id, asked).await;
-            (id, item)
+            let (item, until) = count_one(ingest, namespace, &id, asked).await;
+            (id, item, until)
         }
     }));
-    let targets: BTreeMap<String, CountsItem> = reads.buffer_unordered(SIDE_BY_SIDE).collect().await;
-    let complete_until = ingest.complete_until().await.ok().map(|until| until.to_string());
+    let read: Vec<(String, CountsItem, Option<Micros>)> = reads.buffer_unordered(SIDE_BY_SIDE).collect().await;
+    // One word for all: that of the target read longest ago; null where none was read.
+    let complete_until = read.iter().filter_map(|(_, _, until)| *until).min().map(|until| until.to_string());
+    let targets = read.into_iter().map(|(id, item, _)| (id, item)).collect();
     Ok(Json(CountsAnswer { targets, complete_until }))
 }
 
 /// One target's problem is its own: the others are answered.
-async fn count_one(ingest: &Ingest, namespace: &Namespace, id: &str, asked: Option<&[KindName]>) -> CountsItem {
+async fn count_one(ingest: &Ingest, namespace: &Namespace, id: &str, asked: Option<&[KindName]>) -> (CountsItem, Option<Micros>) {
     let target = match TargetKey::new(namespace, id) {
         Ok(target) => target,
-        Err(error) => return CountsItem::Problem { problem: Problem::bad("bad-id", "targets", error) },
+        Err(error) => return (CountsItem::Problem { problem: Problem::bad("bad-id", "targets", error) }, None),
     };
     match cached(ingest, &target, asked).await {
-        Ok(counts) => CountsItem::Counts(counts),
-        Err(error) => CountsItem::Problem { problem: error.into() },
+        Ok((counts, until)) => (CountsItem::Counts(counts), Some(until)),
+        Err(error) => (CountsItem::Problem { problem: error.into() }, None),
     }
 }

@@ -238,6 +238,7 @@ async fn ids_are_the_same_two_bytes_in_every_encoding() {
         ("a%2Fb", "a%2fb", "a/b"),
         ("A", "%41", "A"),
         ("a", "%61", "a"),
+        ("x+y", "x%2by", "x+y"),
         ("%20x%20", "%20x%20", " x "),
         ("%7Bx%7D", "%7bx%7d", "{x}"),
         ("%F0%9F%8E%89", "%f0%9f%8e%89", "🎉"),

@@ -69,6 +69,7 @@ async fn bad_paths_queries_and_methods_are_refused_by_name() {
         ("GET", "/v1/video/targets/p1/like?after=%zz".into(), 400, "after"),
         ("GET", "/v1/video/users/u1/comment".into(), 400, "kind"),
         ("GET", "/v1/video/users/u1/like?targets=p1,,p2".into(), 400, "targets"),
+        ("GET", "/v1/video/users/u1/like?targets=a+b".into(), 400, "targets"),
         ("GET", "/v1/video/users/u1/like?targets=p1&limit=5".into(), 400, "targets"),
         ("GET", format!("/v1/video/users/u1/like?targets={}", vec!["p"; 201].join(",")), 400, "targets"),
         ("GET", "/v1/video".into(), 404, ""),

@@ -150,6 +150,10 @@ async fn scenario_dc_ng_storms_of_equal_requests_count_once_and_never_fail() {
         let (a, b) = tokio::join!(w.ingest.write(request("dc2", &member, 1)), w.ingest.write(request("dc2", &member, 1)));
         assert!(a.unwrap().landed() && b.unwrap().landed());
     }
+    // A large target: what was answered is in the sum of its leaves once it is counted.
+    for i in 0..1000 {
+        w.counted(&format!("/v1/video/targets/dc2/like/u{i}")).await;
+    }
     assert_eq!(w.total("dc2", "like").await, 1000);
     for user in ["u1", "u2", "u3"] {
         w.ingest.write(request("ng", user, 1)).await.unwrap();

@@ -42,7 +42,7 @@ pub(super) async fn state(
     let written = own.version > 0;
     Ok(Json(MemberAnswer {
         choice: kind.choice_name(own.choice).map(str::to_owned),
-        since: written.then(|| own.since.to_string()),
+        since: (own.choice != 0).then(|| own.since.to_string()),
         version: written.then(|| own.version.to_string()),
         hidden: state.fact.hidden().map(Reason::name).collect(),
         counted: state.counted,

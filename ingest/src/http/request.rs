@@ -229,8 +229,12 @@ pub(crate) fn field_of(message: &str) -> String {
     named.map_or_else(|| "body".to_owned(), short)
 }
 
+/// Refuses a bare `+`: some clients mean a space by it and others a plus, and the ids would differ.
 fn decode_query(text: &str, field: &str) -> Result<String, Problem> {
-    decode(&text.replace('+', " "), field).map(Cow::into_owned)
+    if text.contains('+') {
+        return Err(Problem::bad("encoding", field, "write `%2B` for a plus and `%20` for a space"));
+    }
+    decode(text, field).map(Cow::into_owned)
 }
 
 /// Percent-decodes; a `%` that two hexadecimal digits do not follow, and what is not UTF-8, is refused.

@@ -92,10 +92,18 @@ pub(crate) async fn drop_left_over(
     rows: &[IndexTimeRow],
 ) -> StoreResult<()> {
     for row in rows {
-        // It may have become valid again since it was seen: an import can bring a `since` back.
-        let now = protocol.engine().read_index(user, kind, std::slice::from_ref(&row.target)).await?.into_iter().next().flatten();
-        if now.is_none_or(|r| r.choice == 0 || r.since != row.at) {
-            protocol.engine().drop_index_time(user, kind, row).await?;
+        let (engine, target) = (protocol.engine(), std::slice::from_ref(&row.target));
+        let valid = |r: &IndexRow| r.choice != 0 && r.since == row.at;
+        // A row that is newer than the choice belongs to a write under way, whose choice comes next.
+        let now = engine.read_index(user, kind, target).await?.into_iter().next().flatten();
+        if now.is_none_or(|r| valid(&r) || r.version < row.at) {
+            continue;
+        }
+        engine.drop_index_time(user, kind, row).await?;
+        // It may have become valid again meanwhile: a request or an import can bring a `since` back.
+        if let Some(now) = engine.read_index(user, kind, target).await?.into_iter().next().flatten().filter(valid) {
+            let entry = IndexEntry { user: user.clone(), kind: kind.clone(), target: row.target.clone(), row: now };
+            engine.put_index(&[entry]).await.into_iter().collect::<StoreResult<Vec<()>>>()?;
         }
     }
     Ok(())

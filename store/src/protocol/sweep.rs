@@ -1,10 +1,10 @@
 //! The sweep (design, section 7): closes journal slots and makes sure that every intent in them has
 //! landed and is counted. It is the safety net under the change events, and their replacement.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashSet};
 
 use futures::{StreamExt, stream};
-use schema::{Fact, JournalEntry, LaneId, Member, Micros, Register, Shard, ShardKey, Slot, leaf_of};
+use schema::{Fact, JournalEntry, LaneId, Member, Micros, Shard, ShardKey, Slot, leaf_of};
 
 use super::{Protocol, mutation::mutant};
 use crate::{
@@ -136,8 +136,8 @@ impl Protocol {
 
     /// Lands and counts what `entries` want, shard by shard.
     async fn sweep_entries(&self, entries: &[JournalEntry], report: &mut SweepReport) -> StoreResult<()> {
-        let landed: std::collections::HashSet<u64> = entries.iter().flat_map(|e| e.landed.iter().copied()).collect();
-        let mut groups: HashMap<ShardKey, HashMap<Member, Wanted>> = HashMap::new();
+        let landed: HashSet<u64> = entries.iter().flat_map(|e| e.landed.iter().copied()).collect();
+        let mut groups: BTreeMap<ShardKey, BTreeMap<Member, Wanted>> = BTreeMap::new();
         for entry in entries {
             report.intents += entry.intents.len() as u64;
             for intent in &entry.intents {
@@ -158,11 +158,10 @@ impl Protocol {
     }
 
     /// One (target, kind): (facts written again, dead letters).
-    async fn sweep_target(&self, root: &ShardKey, wanted: HashMap<Member, Wanted>) -> StoreResult<(u64, u64)> {
-        let mut wanted: Vec<(Member, Wanted)> = wanted.into_iter().collect();
-        wanted.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    async fn sweep_target(&self, root: &ShardKey, wanted: BTreeMap<Member, Wanted>) -> StoreResult<(u64, u64)> {
+        let wanted: Vec<(Member, Wanted)> = wanted.into_iter().collect();
         let (mut rewritten, mut dead) = (0, 0);
-        let mut by_shard: HashMap<Shard, Vec<Member>> = HashMap::new();
+        let mut by_shard: BTreeMap<Shard, Vec<Member>> = BTreeMap::new();
         for chunk in wanted.chunks(MAX_COMMIT_MEMBERS) {
             let members: Vec<Member> = chunk.iter().map(|(m, _)| m.clone()).collect();
             let read = self.engine.read_facts(root, &members).await?;
@@ -174,7 +173,7 @@ impl Protocol {
                     by_shard.entry(Shard::ROOT).or_default().extend(members);
                 }
                 Some(level) => {
-                    let mut leaves: HashMap<Shard, Vec<usize>> = HashMap::new();
+                    let mut leaves: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
                     for (i, member) in members.iter().enumerate() {
                         leaves.entry(leaf_of(member, level)).or_default().push(i);
                     }
@@ -243,7 +242,7 @@ impl Protocol {
                 writes.push(FactWrite {
                     shard: shard.clone(),
                     member: member.clone(),
-                    fact: landing(&fact, &want.registers),
+                    fact: landing(&want.registers),
                     index: user,
                 });
             } else if let Some(user) = user.filter(|_| want.index_in_doubt && fact.choice.version > 0) {
@@ -320,17 +319,12 @@ fn covers(fact: &Fact, wanted: &Fact) -> bool {
     joined == *fact
 }
 
-/// The registers to write for an intent that has not landed.
-fn landing(fact: &Fact, wanted: &Fact) -> Fact {
+/// The registers to write for an intent that has not landed. Its own request may yet write the same
+/// version, with a `since` that this process cannot know, after this slot is done with: the largest
+/// that it can be makes that write change nothing.
+fn landing(wanted: &Fact) -> Fact {
     let mut out = *wanted;
-    let same = fact.register(Register::Choice).1 == wanted.choice.choice && fact.choice.version > 0;
-    out.choice.since = if out.choice.version == 0 {
-        0
-    } else if same {
-        fact.choice.since
-    } else {
-        wanted.choice.version
-    };
+    out.choice.since = if out.choice.choice == 0 { 0 } else { out.choice.version };
     out
 }
 

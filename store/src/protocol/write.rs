@@ -1,7 +1,7 @@
 //! Writing facts (design, section 5): read, journal, version, write.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     sync::atomic::{AtomicI64, Ordering},
     time::Duration,
 };
@@ -325,8 +325,13 @@ impl Protocol {
         if same && (mutant!(self, SkipNoop) || mutant!(self, SkipSecond) && self.landed_lately(request, now)) {
             return done(Outcome::Unchanged, before, None);
         }
-        // A repeated choice keeps its place in every list.
-        let since = if same && before > 0 && request.register == Register::Choice { fact.choice.since } else { version };
+        // A repeated choice keeps its place in every list. A withdrawn one has none: where it ties with
+        // a choice of the same version, the larger of each field is then still what that one wrote.
+        let since = match request.value {
+            0 => 0,
+            _ if same && before > 0 && request.register == Register::Choice => fact.choice.since,
+            _ => version,
+        };
         let written = Fact::of(request.register, version, request.value, since);
         let write = FactWrite {
             shard: request.key.shard(shard),
@@ -345,7 +350,7 @@ impl Protocol {
 
     /// Reads every request's fact where it is now, one query for each (target, kind) and leaf.
     async fn read_current(&self, requests: &[WriteRequest]) -> StoreResult<Vec<Current>> {
-        let mut groups: HashMap<(&schema::TargetKey, &schema::KindName), Vec<usize>> = HashMap::new();
+        let mut groups: BTreeMap<(&schema::TargetKey, &schema::KindName), Vec<usize>> = BTreeMap::new();
         for (i, r) in requests.iter().enumerate() {
             groups.entry((&r.key.target, &r.key.kind)).or_default().push(i);
         }
@@ -380,7 +385,7 @@ impl Protocol {
         self.know_large(&root, head);
         let mut out: Vec<Current> =
             members.iter().zip(at_root).map(|(m, fact)| Current { shard: leaf_of(m, level), fact }).collect();
-        let mut by_leaf: HashMap<Shard, Vec<usize>> = HashMap::new();
+        let mut by_leaf: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         for (i, current) in out.iter().enumerate() {
             by_leaf.entry(current.shard).or_default().push(i);
         }

@@ -2,3 +2,4 @@
 
 pub mod directed;
 pub mod server;
+pub mod sim;

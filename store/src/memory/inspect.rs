@@ -10,6 +10,11 @@ use super::{
 };
 
 impl Memory {
+    /// Grows whenever something that can be looked at here may have changed.
+    pub fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
     /// Facts as all replicas hold them together, without what is still on its way.
     pub fn facts(&self) -> BTreeMap<(ShardKey, Member), Fact> {
         self.collect(|key, cell| match (key, cell) {

@@ -101,6 +101,7 @@ impl State {
         let outcome = if self.fits(ledger.now(), commit) {
             let mut next = ledger.now().clone();
             next.apply(commit);
+            self.changes += 1;
             ledger.states.push_back(next);
             if ledger.states.len() > HISTORY {
                 ledger.states.pop_front();
@@ -206,6 +207,7 @@ impl LedgerTable for Memory {
 
     async fn drop_ledger(&self, leaf: &ShardKey) -> StoreResult<()> {
         self.step(|state| {
+            state.changes += 1;
             state.ledgers.remove(leaf);
             Ok(())
         })

@@ -87,6 +87,8 @@ struct State {
     ledgers: BTreeMap<ShardKey, ledger::Ledger>,
     meta: BTreeMap<String, Vec<u8>>,
     script: script::Script,
+    /// Counts everything that may have changed what replicas or ledgers hold.
+    changes: u64,
     #[cfg(feature = "mutations")]
     commit_check: CommitCheck,
 }
@@ -109,6 +111,7 @@ impl Memory {
             ledgers: BTreeMap::new(),
             meta: BTreeMap::new(),
             script: script::Script::default(),
+            changes: 0,
             #[cfg(feature = "mutations")]
             commit_check: CommitCheck::default(),
         };

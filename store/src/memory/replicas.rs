@@ -24,6 +24,7 @@ impl State {
         if !self.late.is_empty() && self.chance(self.faults.arrives) {
             let i = self.rng.random_range(0..self.late.len());
             let (replica, key, cell) = self.late.swap_remove(i);
+            self.changes += 1;
             put(&mut self.replicas[replica], key, cell);
         }
         self.settle_commits();
@@ -34,6 +35,7 @@ impl State {
         if self.chance(self.faults.unavailable) {
             return Err(StoreError::Unavailable("too few replicas".into()));
         }
+        self.changes += 1;
         let mut quorum = true;
         for (key, cell) in cells {
             let fate = self.script.writes.get_mut(&key.table()).and_then(std::collections::VecDeque::pop_front);
@@ -100,6 +102,7 @@ impl State {
 
     /// Removes cells everywhere, also those on their way.
     pub(super) fn remove(&mut self, mut gone: impl FnMut(&Key) -> bool) {
+        self.changes += 1;
         self.late.retain(|(_, key, _)| !gone(key));
         for replica in &mut self.replicas {
             replica.retain(|key, _| !gone(key));

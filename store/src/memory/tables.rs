@@ -275,8 +275,15 @@ impl JournalTable for Memory {
         .await
     }
 
-    async fn next_slot(&self, _: LaneId, from: Slot, to: Slot) -> StoreResult<Option<Slot>> {
-        Ok((from <= to).then_some(from)) // As an engine that cannot list slots.
+    async fn next_slot(&self, lane: LaneId, from: Slot, to: Slot) -> StoreResult<Option<Slot>> {
+        self.step(|state| {
+            let used = state.keys().into_iter().filter_map(|key| match key {
+                Key::Journal(l, slot, _) if *l == lane && (from..=to).contains(slot) => Some(*slot),
+                _ => None,
+            });
+            Ok(used.min())
+        })
+        .await
     }
 
     async fn drop_slots(&self, lane: LaneId, before: Slot) -> StoreResult<()> {

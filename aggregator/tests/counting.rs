@@ -216,3 +216,25 @@ async fn the_loop_counts_everything_beside_traffic_and_stops() {
         Some(2)
     );
 }
+
+#[tokio::test]
+async fn a_drain_counts_what_was_answered_and_claims_nothing_of_what_is_answered_afterwards() {
+    let clock = Arc::new(ManualClock::starting_at(1_000_000_000_000));
+    let w = setup(clock.clone(), Settings::default()).await;
+    let slot = w.protocol.settings().slot_of(clock.now());
+    for i in 0..2 {
+        w.write("p1", i, 1).await;
+        w.bus.lose_all();
+        w.protocol.sweep_until(slot).await.unwrap();
+        assert_eq!(w.total("p1").await, i64::try_from(i).unwrap() + 1, "drained again within one slot");
+    }
+    w.write("p1", 2, 1).await; // Its event is lost.
+    let answered = clock.now();
+    for seconds in 0..60 {
+        clock.advance(Duration::from_secs(1));
+        w.protocol.sweep().await.unwrap();
+        let until = w.protocol.complete_until().await.unwrap();
+        assert!(until <= answered || w.total("p1").await == 3, "after {seconds} s: {until} > {answered}, not counted");
+    }
+    assert_eq!(w.total("p1").await, 3);
+}

@@ -55,8 +55,9 @@ impl Protocol {
         self.sweep_until(self.settings.slot_of(now.saturating_sub(delay)) - 1).await
     }
 
-    /// The same through slot `through`, whatever its age: `slot_of(now)` drains everything that was
-    /// answered so far, at the price that requests under way journal again.
+    /// The same through slot `through`, whatever its age: `slot_of(now)` counts everything that was
+    /// answered so far. Slots that have not ended are read but stay open: were they closed, later
+    /// answers of the same moment would stand in slots behind the watermark that claims them.
     pub async fn sweep_until(&self, through: Slot) -> StoreResult<SweepReport> {
         let mut report = SweepReport::default();
         let mut failure = None;
@@ -86,15 +87,22 @@ impl Protocol {
         if self.clock.now().saturating_sub(lane.seen) > micros(self.settings.lane_timeout) {
             return self.retire_lane(lane, report).await;
         }
-        if through <= lane.swept_through {
-            return Ok(());
+        let ended = through.min(self.settings.slot_of(self.clock.now()) - 1);
+        if ended > lane.swept_through {
+            if !mutant!(self, NoClose) {
+                // Before anything is read: an entry that comes later finds its slot closed.
+                self.engine.close(lane.lane, ended).await?;
+            }
+            self.sweep_slots(lane, ended, report).await?;
+            self.drop_old(lane).await?;
         }
-        if !mutant!(self, NoClose) {
-            // Before anything is read: an entry that comes later finds its slot closed.
-            self.engine.close(lane.lane, through).await?;
+        let mut from = ended.max(lane.swept_through) + 1;
+        while through > ended && from <= through + CLOCK_SLACK {
+            let Some(slot) = self.engine.next_slot(lane.lane, from, through + CLOCK_SLACK).await? else { break };
+            self.sweep_slot(lane.lane, slot, report).await?;
+            from = slot + 1;
         }
-        self.sweep_slots(lane, through, report).await?;
-        self.drop_old(lane).await
+        Ok(())
     }
 
     async fn retire_lane(&self, lane: &LaneState, report: &mut SweepReport) -> StoreResult<()> {
@@ -286,9 +294,10 @@ impl Protocol {
     /// Every change answered before this store time is counted: the bound of staleness that readers
     /// are given. Without a lane it is store time minus the sweep's delay.
     pub async fn complete_until(&self) -> StoreResult<Micros> {
+        // The time first: without a lane it is the bound, and a lane may be registered meanwhile.
+        let now = self.clock.now();
         let lanes = self.engine.lanes().await?;
         let lowest = lanes.iter().filter(|l| !l.retired).map(|l| self.settings.slot_end(l.swept_through)).min();
-        let now = self.clock.now();
         Ok(lowest.map_or(now.saturating_sub(micros(self.settings.sweep_delay)), |end| end.min(now)))
     }
 

@@ -12,7 +12,7 @@ use schema::{Choice, LedgerHead, LedgerRow, Member, Micros, ShardKey};
 use super::{HISTORY, Memory, State, script::CommitFate};
 use crate::{
     StoreError, StoreResult,
-    engine::{CommitOutcome, LedgerCommit, LedgerPage, LedgerRead, LedgerTable, TimeRow},
+    engine::{CommitOutcome, LedgerCommit, LedgerPage, LedgerRead, LedgerTable, MAX_COMMIT_MEMBERS, TimeRow},
 };
 
 /// A leaf's ledger at one moment.
@@ -128,6 +128,9 @@ impl State {
     }
 
     fn commit(&mut self, leaf: &ShardKey, commit: &LedgerCommit) -> StoreResult<CommitOutcome> {
+        if commit.rows.len() > MAX_COMMIT_MEMBERS {
+            return Err(StoreError::Refused(format!("a commit has at most {MAX_COMMIT_MEMBERS} rows")));
+        }
         let unknown = Err(StoreError::Unknown("the commit was not answered".into()));
         match self.script.commits.get_mut(leaf).and_then(VecDeque::pop_front) {
             Some(CommitFate::UnknownDone) => {

@@ -14,6 +14,10 @@ use crate::{
     engine::{ScanTable, Slice, SlicePage},
 };
 
+/// A key before every other: namespaces are of at most 32 characters, `-` is the smallest of them
+/// and smaller than the `/` behind them, and a space is the smallest id.
+const FIRST_TARGET: &str = "--------------------------------/ ";
+
 /// Whether a key's token lies in the slice. A user's key is hashed as a target's is.
 fn holds(slice: Slice, key: &str) -> bool {
     let (from, to) = slice.bounds();
@@ -21,8 +25,7 @@ fn holds(slice: Slice, key: &str) -> bool {
     token >= from && to.is_none_or(|to| token < to)
 }
 
-/// A page of distinct, ordered items; the place to go on is the number of items given out so far,
-/// which is stable because tests scan stores at rest or tolerate what comes in between.
+/// A page of distinct items in order of their names; the place to go on is the last name given out.
 fn page<T: Ord + Clone>(items: &BTreeSet<T>, name: impl Fn(&T) -> String, from: Option<&[u8]>, limit: usize) -> SlicePage<T> {
     let after = from.map(|f| String::from_utf8_lossy(f).into_owned());
     let mut named: Vec<(String, &T)> = items.iter().map(|i| (name(i), i)).collect();
@@ -98,7 +101,7 @@ impl ScanTable for Memory {
     ) -> StoreResult<(Vec<(TargetKey, IndexRow)>, bool)> {
         self.step(|state| {
             let belongs = |key: &Key| matches!(key, Key::Index(u, k, _) if u == user && k == kind);
-            let first = TargetKey::parse(&format!("-/{}", " ")).expect("the smallest key");
+            let first = TargetKey::parse(FIRST_TARGET).expect("a namespace and an id");
             let from = match after {
                 Some(target) => Bound::Excluded(Key::Index(user.clone(), kind.clone(), target.clone())),
                 None => Bound::Included(Key::Index(user.clone(), kind.clone(), first)),

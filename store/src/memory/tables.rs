@@ -224,13 +224,19 @@ impl State {
         lane_of(self.read(&[Key::Lane(lane)]).pop().flatten())
     }
 
-    /// Raises fields of a lane that is known to anybody.
+    /// Raises fields of a lane that is known to anybody. Each field is a register of its own: the
+    /// others are written as they were at first, so that one write never carries what another lost.
     fn change_lane(&mut self, lane: LaneId, change: impl FnOnce(&mut LaneState)) -> StoreResult<()> {
-        // Each field is a register of its own in the real engines: only what is raised is written.
-        let Some(mut state) = lane_of(self.joined(&Key::Lane(lane))) else { return Ok(()) };
-        change(&mut state);
-        self.write(vec![(Key::Lane(lane), Cell::Lane(state))])
+        let Some(known) = lane_of(self.joined(&Key::Lane(lane))) else { return Ok(()) };
+        let mut raised = new_lane(lane, known.first, 0);
+        change(&mut raised);
+        self.write(vec![(Key::Lane(lane), Cell::Lane(raised))])
     }
+}
+
+fn new_lane(lane: LaneId, first: Slot, seen: Micros) -> LaneState {
+    let closed = first.saturating_sub(1);
+    LaneState { lane, first, closed_through: closed, swept_through: closed, retired: false, seen }
 }
 
 #[async_trait]
@@ -295,8 +301,7 @@ impl JournalTable for Memory {
     }
 
     async fn register_lane(&self, lane: LaneId, first: Slot, now: Micros) -> StoreResult<()> {
-        let closed = first.saturating_sub(1);
-        let new = LaneState { lane, first, closed_through: closed, swept_through: closed, retired: false, seen: now };
+        let new = new_lane(lane, first, now);
         self.step(|state| match lane_of(state.joined(&Key::Lane(lane))) {
             Some(_) => state.change_lane(lane, |l| l.seen = l.seen.max(now)),
             None => state.write(vec![(Key::Lane(lane), Cell::Lane(new))]),

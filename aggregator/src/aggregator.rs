@@ -21,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{AggregatorSettings, MemoryBus, Notice, metrics::AggregatorMetrics};
 
+/// Members that may wait for a shard in flight; further ones are left to the sweep.
+const MAX_WAITING: usize = 50_000;
+
 /// Called with each target whose counter was written, so that caches forget it.
 pub type OnCounted = Arc<dyn Fn(&TargetKey) + Send + Sync>;
 
@@ -102,7 +105,6 @@ impl Aggregator {
         let work = notices.into_iter().map(|notice| self.reconcile(Work { notice, failures: 0 }));
         let results: Vec<_> = stream::iter(work).buffer_unordered(self.settings.parallel.max(1)).collect().await;
         for (work, result) in results {
-            self.taken.fetch_sub(1, Ordering::SeqCst);
             match result {
                 Ok(done) => {
                     round.shards += 1;
@@ -113,6 +115,8 @@ impl Aggregator {
                     self.requeue(work.notice);
                 }
             }
+            // Only now: at no moment is a notice neither queued nor taken.
+            self.taken.fetch_sub(1, Ordering::SeqCst);
         }
         round
     }
@@ -144,8 +148,7 @@ impl Aggregator {
         loop {
             // A shard in flight is looked at again afterwards: what came meanwhile waits for it.
             let free = self.settings.parallel.max(1).saturating_sub(in_flight.len());
-            for work in self.pick(&buckets, &mut next, free, &mut waiting, &busy) {
-                busy.insert(work.notice.shard.clone());
+            for work in self.pick(&buckets, &mut next, free, &mut waiting, &mut busy) {
                 let this = self.clone();
                 in_flight.push(async move { this.reconcile(work).await }.boxed());
             }
@@ -175,16 +178,17 @@ impl Aggregator {
         }
     }
 
-    /// Work for up to `free` shards: those that waited for their turn first.
+    /// Work for up to `free` shards, busy from now on: those that waited for their turn first.
     fn pick(
         &self,
         buckets: &[usize],
         next: &mut usize,
         free: usize,
         waiting: &mut HashMap<ShardKey, Notice>,
-        busy: &HashSet<ShardKey>,
+        busy: &mut HashSet<ShardKey>,
     ) -> Vec<Work> {
         let ready: Vec<ShardKey> = waiting.keys().filter(|s| !busy.contains(*s)).take(free).cloned().collect();
+        busy.extend(ready.iter().cloned());
         let mut out: Vec<Work> =
             ready.iter().filter_map(|s| waiting.remove(s)).map(|notice| Work { notice, failures: 0 }).collect();
         for _ in 0..buckets.len() {
@@ -197,12 +201,17 @@ impl Aggregator {
                 if busy.contains(&notice.shard) {
                     match waiting.get_mut(&notice.shard) {
                         Some(waits) => {
-                            waits.merge(notice);
+                            if waits.members.len() < MAX_WAITING {
+                                waits.merge(notice);
+                            } else {
+                                self.metrics.given_up.inc(); // The sweep counts them.
+                            }
                             self.taken.fetch_sub(1, Ordering::SeqCst);
                         }
                         None => drop(waiting.insert(notice.shard.clone(), notice)),
                     }
                 } else {
+                    busy.insert(notice.shard.clone());
                     out.push(Work { notice, failures: 0 });
                 }
             }

@@ -74,6 +74,12 @@ impl Batcher {
         settings: IngestSettings,
         metrics: IngestMetrics,
     ) -> Self {
+        let settings = IngestSettings {
+            queue: settings.queue.max(1),
+            batch: settings.batch.max(1),
+            batches: settings.batches.max(1),
+            ..settings
+        };
         let (lines, ready, batches) = (HashMap::new(), VecDeque::new(), JoinSet::new());
         Self { protocol, lane, sink, settings, metrics, lines, ready, batches, held: 0 }
     }

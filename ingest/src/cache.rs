@@ -31,8 +31,9 @@ pub struct Counted {
     pub stale: bool,
 }
 
-/// Stripes of the "something was counted" marks.
-const STRIPES: usize = 1024;
+/// Stripes of the "something was counted" marks, 512 KiB in all: so many that at some ten thousand
+/// counted targets a second most others keep their value for its second.
+const STRIPES: usize = 65_536;
 /// How long `complete_until` is answered from memory.
 const WATERMARK_TTL: Duration = Duration::from_millis(200);
 
@@ -75,7 +76,9 @@ impl CountCache {
         let loaded = self.fresh.try_get_with_by_ref(target, self.load(target)).await;
         match loaded {
             Ok((_, counted)) => {
-                self.last.insert(target.clone(), counted.clone()).await;
+                if !counted.stale {
+                    self.last.insert(target.clone(), counted.clone()).await;
+                }
                 Ok(counted)
             }
             Err(error) => match self.last.get(target).await {

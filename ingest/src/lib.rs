@@ -12,11 +12,11 @@ mod settings;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use schema::{Micros, TargetKey};
+use schema::{Fact, Micros, Shard, TargetKey};
 use store::{
     Protocol, StoreResult,
     bus::EventSink,
-    protocol::{Lane, WriteRequest, Written},
+    protocol::{Lane, Outcome, WriteRequest, Written},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -98,7 +98,7 @@ impl Ingest {
             self.metrics.no_capacity.inc();
             return Err(NoCapacity);
         }
-        self.book(answer.await.map_err(|_| NoCapacity)?)
+        Ok(self.answer(answer).await)
     }
 
     /// Writes many; one answer for each, in order. Requests of one fact are done in their order.
@@ -113,7 +113,7 @@ impl Ingest {
         let mut out = Vec::with_capacity(answers.len());
         for answer in answers {
             out.push(match answer {
-                Some(answer) => answer.await.map_err(|_| NoCapacity).and_then(|w| self.book(w)),
+                Some(answer) => Ok(self.answer(answer).await),
                 None => {
                     self.metrics.no_capacity.inc();
                     Err(NoCapacity)
@@ -123,9 +123,17 @@ impl Ingest {
         out
     }
 
-    fn book(&self, written: Written) -> Result<Written, NoCapacity> {
+    /// A request that was taken in may have been carried out, whatever became of its answer.
+    async fn answer(&self, answer: oneshot::Receiver<Written>) -> Written {
+        let lost = || Written {
+            outcome: Outcome::Unknown("the answer was lost".into()),
+            version: 0,
+            fact: Fact::default(),
+            shard: Shard::ROOT,
+        };
+        let written = answer.await.unwrap_or_else(|_| lost());
         self.metrics.outcomes.with_label_values(&[http::outcome_word(&written.outcome)]).inc();
-        Ok(written)
+        written
     }
 
     /// Counts of every configured kind of a target, at most about a second old.

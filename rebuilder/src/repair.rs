@@ -133,7 +133,10 @@ async fn fact_lost(protocol: &Protocol, leaf: &ShardKey, member: &Member) -> Sto
     let there = engine.read_facts(leaf, std::slice::from_ref(member)).await?.facts.into_iter().next().flatten();
     protocol
         .repair_ledger(leaf, std::slice::from_ref(member), |read, commit| {
-            let Some(row) = read.rows.first().copied().flatten() else { return false };
+            let Some(now) = read.rows.first().copied().flatten() else { return false };
+            if now.fact != row.fact {
+                return false; // Somebody has counted since it was judged: nothing here is certain any more.
+            }
             match there {
                 Some(fact) => commit.rows.push(RowChange { member: member.clone(), expect: Some(row.fact), fact }),
                 None => {
@@ -143,8 +146,9 @@ async fn fact_lost(protocol: &Protocol, leaf: &ShardKey, member: &Member) -> Sto
             }
             true
         })
-        .await
-        .map(|_| ())
+        .await?;
+    // What the member did meanwhile is counted on top.
+    protocol.reconcile(leaf, std::slice::from_ref(member)).await.map(|_| ())
 }
 
 fn listed(fact: &Fact, member: &Member) -> Option<TimeRow> {

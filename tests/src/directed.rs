@@ -179,6 +179,11 @@ impl World {
 }
 
 impl Process {
+    /// The lane that it journals in.
+    pub fn lane(&self) -> schema::LaneId {
+        self.lane.id()
+    }
+
     /// Begins a write of one register.
     pub fn write(&self, root: &ShardKey, member: &Member, register: Register, value: u8, at: Option<i64>) -> Held<Written> {
         let (protocol, lane) = (self.protocol.clone(), self.lane.clone());

@@ -39,10 +39,13 @@ impl State {
         let mut quorum = true;
         for (key, cell) in cells {
             let fate = self.script.writes.get_mut(&key.table()).and_then(std::collections::VecDeque::pop_front);
+            if fate == Some(WriteFate::Refused) {
+                return Err(StoreError::Refused("as scripted".into()));
+            }
             let mut reached = 0;
             for replica in 0..3 {
                 let arrives = match fate {
-                    Some(WriteFate::Lost) => false,
+                    Some(WriteFate::Lost | WriteFate::Refused) => false,
                     Some(WriteFate::Only(one)) => replica == one,
                     Some(WriteFate::AllBut(one)) => replica != one,
                     None => self.chance(self.faults.reaches),

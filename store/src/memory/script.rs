@@ -28,6 +28,8 @@ pub enum CommitFate {
 /// Which replicas a cell reaches; the others never get it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteFate {
+    /// None, and the answer says that the store will never take it.
+    Refused,
     /// None.
     Lost,
     /// Exactly this one.

@@ -109,7 +109,9 @@ impl Protocol {
         self.engine.close(lane.lane, Slot::MAX).await?;
         // Entries that count saw an open slot before this close, so none lies further ahead.
         let used = if lane.closed_through == Slot::MAX { lane.swept_through } else { lane.closed_through };
-        let last = self.settings.slot_of(self.clock.now()).max(used) + CLOCK_SLACK;
+        // This clock may be behind the one that the gone process had when it was last seen.
+        let seen = self.settings.slot_of(lane.seen.saturating_add(micros(self.settings.lane_timeout)));
+        let last = self.settings.slot_of(self.clock.now()).max(used).max(seen) + CLOCK_SLACK;
         self.sweep_slots(lane, last, report).await?;
         self.engine.retire_lane(lane.lane).await?;
         report.retired += 1;
@@ -155,14 +157,30 @@ impl Protocol {
                 wanted.index_in_doubt |= !landed.contains(&entry.id);
             }
         }
-        let work = groups.into_iter().map(|(root, wanted)| async move { self.sweep_target(&root, wanted).await });
+        let work = groups.into_iter().map(|(root, wanted)| async move {
+            let result = self.sweep_target(&root, wanted).await;
+            (root, result)
+        });
         let mut results = stream::iter(work).buffer_unordered(self.settings.parallel.max(1));
-        while let Some(result) = results.next().await {
-            let (rewritten, dead) = result?;
-            report.rewritten += rewritten;
-            report.dead += dead;
+        let mut away = None;
+        // The other targets are counted whatever becomes of one.
+        while let Some((root, result)) = results.next().await {
+            match result {
+                Ok((rewritten, dead)) => {
+                    report.rewritten += rewritten;
+                    report.dead += dead;
+                }
+                // These rows will not get better by waiting, and one target must not stop the lane.
+                Err(error @ (StoreError::Refused(_) | StoreError::Damaged(_))) => {
+                    report.dead += 1;
+                    tracing::error!(%error, target = %root.target, kind = %root.kind, "not swept: put aside as a dead letter");
+                    let key = format!("dead/{}/{}", root.target, root.kind);
+                    self.engine.put_meta(&key, error.to_string().as_bytes()).await?;
+                }
+                Err(error) => away = away.or(Some(error)),
+            }
         }
-        Ok(())
+        away.map_or(Ok(()), Err)
     }
 
     /// One (target, kind): (facts written again, dead letters).
@@ -192,8 +210,10 @@ impl Protocol {
                         rewritten += written;
                         dead += refused;
                     }
-                    // A promotion that was cut off is finished; a finished one costs one read.
-                    by_shard.entry(Shard::ROOT).or_default();
+                    // A promotion that was cut off is finished, and what somebody still wrote to the
+                    // root is moved on.
+                    let left = members.iter().zip(&read.facts).filter(|(_, f)| f.is_some()).map(|(m, _)| m.clone());
+                    by_shard.entry(Shard::ROOT).or_default().extend(left);
                 }
             }
         }

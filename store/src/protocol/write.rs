@@ -286,9 +286,12 @@ impl Protocol {
         if mutant!(self, NoJournal) || entry.intents.is_empty() {
             return Ok(Journalled { lane: lane.id(), slot, id: entry.id });
         }
+        let mut stands = false;
         loop {
             let id = lane.id();
-            self.until(deadline, || self.engine.append(id, slot, &entry)).await?;
+            let appended = self.until(deadline, || self.engine.append(id, slot, &entry)).await;
+            appended.map_err(|e| if stands { unknown(e) } else { e })?;
+            stands = true;
             if mutant!(self, NoClose) {
                 return Ok(Journalled { lane: id, slot, id: entry.id });
             }

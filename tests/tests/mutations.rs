@@ -66,33 +66,30 @@ fn check_choice(w: &World, root: &ShardKey, who: &str, choice: u8) -> Verdict {
 /// A younger request finds its wish fulfilled while an older one is on its way.
 fn older_request_lands_after_unchanged(mutation: Option<Mutation>) -> Verdict {
     let w = world(mutation);
-    let (earlier, p, q) = (w.process(), w.process(), w.process());
-    let root = target("p", "like");
-    earlier.counted(&root, &member("u"), 1);
-    w.wait(1);
-    let older = journalled!(w, q.choose(&root, &member("u"), 0));
-    w.wait(1);
-    let answer = p.choose(&root, &member("u"), 1).finish();
-    assert_eq!(answer.outcome, Outcome::Unchanged);
-    older.finish();
-    w.drain(&p);
-    check_choice(&w, &root, "u", 1)
+    let (earlier, p) = (w.process(), w.process());
+    older_request_lands_last(&w, &earlier, &p)
 }
 
 /// The same where the process has just landed that state itself.
 fn older_request_lands_after_a_second_click(mutation: Option<Mutation>) -> Verdict {
     let w = world(mutation);
-    let (p, q) = (w.process(), w.process());
+    let p = w.process();
+    older_request_lands_last(&w, &p, &p)
+}
+
+/// `first` likes; another process begins to withdraw and pauses; `p` likes again and is answered.
+fn older_request_lands_last(w: &World, first: &Process, p: &Process) -> Verdict {
+    let q = w.process();
     let root = target("p", "like");
-    p.counted(&root, &member("u"), 1);
+    first.counted(&root, &member("u"), 1);
     w.wait(1);
     let older = journalled!(w, q.choose(&root, &member("u"), 0));
     w.wait(1);
     let answer = p.choose(&root, &member("u"), 1).finish();
     assert_eq!(answer.outcome, Outcome::Unchanged);
     older.finish();
-    w.drain(&p);
-    check_choice(&w, &root, "u", 1)
+    w.drain(p);
+    check_choice(w, &root, "u", 1)
 }
 
 /// An operator hides and shows; the member's own choice is nobody else's.

@@ -127,6 +127,10 @@ fn describe(report: &Report) -> String {
     let mut out = String::new();
     let seconds = Duration::from_micros(u64::try_from(report.finished - report.started).unwrap_or(0)).as_secs_f64();
     let verdict = match (report.drifted, report.repaired) {
+        (0, _) if report.resumed_at_slice > 0 => {
+            let part = report.resumed_at_slice;
+            format!("clean from part {part} on, where an earlier run was cut off; run it again for all of it")
+        }
         (0, _) => "clean: every count, ledger, list and index equals the facts".to_owned(),
         (n, r) if n == r => format!("{} differences, all repaired", grouped(n)),
         (n, 0) => format!("{} differences; `tally rebuild` repairs them", grouped(n)),

@@ -96,7 +96,8 @@ pub(super) async fn post(
         Ok(_) => match written.next() {
             Some(Ok(written)) => {
                 let problem = match &written.outcome {
-                    Outcome::Unavailable(text) | Outcome::Unknown(text) => Some(Problem::unknown(text)),
+                    Outcome::Unavailable(text) => Some(Problem::not_ready(&format!("nothing was written: {text}"))),
+                    Outcome::Unknown(text) => Some(Problem::unknown(text)),
                     Outcome::Refused(text) => Some(Problem::bad("refused", "facts", text)),
                     _ => None,
                 };

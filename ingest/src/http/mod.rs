@@ -99,7 +99,9 @@ struct Health {
 }
 
 async fn ready(State(api): State<Api>) -> Result<Json<Health>, Problem> {
-    api.ingest().map(|_| Json(Health { status: "ready" }))
+    // One small read: a store that has stopped (a full disk) is not ready, though it was opened.
+    api.ingest()?.complete_until().await?;
+    Ok(Json(Health { status: "ready" }))
 }
 
 async fn metrics(State(api): State<Api>) -> Response {

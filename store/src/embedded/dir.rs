@@ -110,6 +110,10 @@ impl DataDir {
             Some(Mark::Ready) if !dir.rows().join("version").exists() => {
                 return Err(OpenError::Damaged { path: dir.rows(), detail: "its files are missing".into() });
             }
+            // Without its journal a store would open as an older, smaller one.
+            Some(Mark::Ready) if !has_journal(&dir.rows()) => {
+                return Err(OpenError::Damaged { path: dir.rows(), detail: "its journal is missing".into() });
+            }
             Some(Mark::Ready) => {}
             Some(Mark::Creating) | None => {
                 dir.write_mark(&Mark::Creating)?;
@@ -168,6 +172,12 @@ impl DataDir {
         };
         write().map_err(|e| OpenError::io(&path, e))
     }
+}
+
+/// Whether a journal with anything in it is there; a store that was laid out always has one.
+fn has_journal(rows: &Path) -> bool {
+    let entries = fs::read_dir(rows).into_iter().flatten().flatten();
+    entries.filter(|e| e.path().extension().is_some_and(|x| x == "jnl")).any(|e| e.metadata().is_ok_and(|m| m.len() > 0))
 }
 
 /// A directory without a mark may hold nothing but what an interrupted first start left.

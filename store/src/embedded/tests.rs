@@ -27,3 +27,19 @@ async fn setup_from_files() -> (Arc<dyn Engine>, tempfile::TempDir) {
 }
 
 crate::conformance!(embedded_from_files, setup_from_files);
+
+/// An older, smaller store would otherwise open without a word.
+#[tokio::test]
+async fn a_store_without_its_journal_is_damaged() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Embedded::open(dir.path(), &EmbeddedSettings::default()).unwrap();
+    engine.close().await.unwrap();
+    drop(engine);
+    for entry in std::fs::read_dir(dir.path().join("rows")).unwrap().flatten() {
+        if entry.path().extension().is_some_and(|x| x == "jnl") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let error = Embedded::open(dir.path(), &EmbeddedSettings::default()).unwrap_err();
+    assert!(matches!(error, crate::embedded::OpenError::Damaged { .. }), "{error}");
+}

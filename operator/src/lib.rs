@@ -1,0 +1,1 @@
+//! What operators do to facts and targets: hide and show, statuses, the audit log.

@@ -1,0 +1,142 @@
+//! `/v1/ops`: verify, rebuild, top. Long work runs as jobs; ask for its progress.
+
+mod repair;
+mod top;
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use aggregator::Aggregator;
+use axum::{
+    Json, Router,
+    extract::{Path, State},
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::{get, post},
+};
+use ingest::http::Problem;
+use rebuilder::Rebuilder;
+use schema::{KindName, LaneId};
+use serde_json::json;
+use store::{Protocol, StoreResult};
+use tokio::sync::Semaphore;
+
+pub use top::TopEntry;
+
+use super::{
+    jobs::{Job, Jobs},
+    node,
+};
+
+/// Attempts at counting everything that was answered before a verify begins.
+const DRAIN_ATTEMPTS: u32 = 5;
+
+/// What the routes need. Cheap to clone.
+#[derive(Clone)]
+pub struct Ops {
+    protocol: Protocol,
+    rebuilder: Rebuilder,
+    jobs: Jobs,
+    /// Lanes of earlier processes, counted before a verify calls anything drift.
+    left: Arc<[LaneId]>,
+    /// One full scan for `top` at a time.
+    scans: Arc<Semaphore>,
+    aggregator: Aggregator,
+}
+
+/// Where the routes find what they need, once the store is open.
+#[derive(Clone, Default)]
+pub struct OpsApi(Arc<OnceLock<Ops>>);
+
+impl OpsApi {
+    /// The store is open: answer from now on. The first call counts.
+    pub fn open(&self, ops: Ops) {
+        self.0.get_or_init(|| ops);
+    }
+
+    /// The routes, all below `/v1/ops`.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/v1/ops/verify", post(repair::verify))
+            .route("/v1/ops/rebuild", post(repair::rebuild))
+            .route("/v1/ops/jobs", get(jobs))
+            .route("/v1/ops/jobs/{id}", get(job))
+            .route("/v1/ops/top", get(top::top))
+            .with_state(self.clone())
+    }
+
+    fn ops(&self) -> Result<&Ops, Problem> {
+        self.0.get().ok_or_else(|| Problem::not_ready("the store is being opened; ask /readyz, and try again"))
+    }
+}
+
+fn query_problem(field: &str, detail: impl std::fmt::Display) -> Problem {
+    Problem::bad("query", field, detail)
+}
+
+impl Ops {
+    /// Routes over `protocol` and `rebuilder`.
+    pub fn new(protocol: Protocol, rebuilder: Rebuilder, aggregator: Aggregator, left: &[LaneId]) -> Self {
+        let scans = Arc::new(Semaphore::new(1));
+        Self { protocol, rebuilder, jobs: Jobs::default(), left: left.into(), scans, aggregator }
+    }
+
+    /// Everything answered so far is counted afterwards, whatever became of its event.
+    async fn drain(&self) -> StoreResult<()> {
+        node::take_over(&self.protocol, &self.left).await?;
+        let mut attempt = 1;
+        loop {
+            let now = self.protocol.settings().slot_of(self.protocol.clock().now());
+            match self.protocol.sweep_until(now).await {
+                Err(error) if error.is_transient() && attempt < DRAIN_ATTEMPTS => {
+                    attempt += 1;
+                    self.protocol.clock().sleep(Duration::from_millis(200)).await;
+                }
+                other => return other.map(|_| ()),
+            }
+        }
+    }
+
+    fn kind(&self, name: &str) -> Result<KindName, Problem> {
+        let kinds = &self.protocol.settings().kinds;
+        let known = || kinds.iter().map(|k| k.name.as_str());
+        let unknown = || {
+            let near = crate::suggest::suggestion(name, known());
+            Problem::bad("unknown-kind", "kind", format!("there is no kind `{name}`{near}"))
+        };
+        kinds.get(name).map(|k| k.name.clone()).ok_or_else(unknown)
+    }
+}
+
+/// 202 with the job and its place, or 409 with the one that runs.
+fn started(job: Result<Arc<Job>, Arc<Job>>) -> Response {
+    match job {
+        Ok(job) => {
+            let place = HeaderValue::try_from(format!("/v1/ops/jobs/{}", job.id())).expect("digits are a header value");
+            let mut response = (StatusCode::ACCEPTED, Json(job.view(false))).into_response();
+            response.headers_mut().insert(header::LOCATION, place);
+            response
+        }
+        Err(running) => {
+            let detail = format!("job {} is running; wait for it (GET /v1/ops/jobs/{0}) and try again", running.id());
+            Problem::new(StatusCode::CONFLICT, "busy", &detail).into_response()
+        }
+    }
+}
+
+async fn jobs(State(api): State<OpsApi>) -> Result<Response, Problem> {
+    let ops = api.ops()?;
+    let jobs: Vec<_> = ops.jobs.all().iter().map(|j| j.view(false)).collect();
+    Ok(Json(json!({ "jobs": jobs })).into_response())
+}
+
+async fn job(State(api): State<OpsApi>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let job = id.parse().ok().and_then(|id| api.ops().map(|ops| ops.jobs.get(id)).transpose()).transpose()?;
+    let unknown = || {
+        let detail = "only the last jobs of this process are remembered; GET /v1/ops/jobs lists them";
+        Problem::new(StatusCode::NOT_FOUND, "unknown-job", detail)
+    };
+    job.map(|j| Json(j.view(true)).into_response()).ok_or_else(unknown)
+}

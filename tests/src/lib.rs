@@ -1,5 +1,7 @@
 //! Simulation, crash tests and real-input tests.
 
 pub mod directed;
+pub mod kills;
 pub mod server;
 pub mod sim;
+pub mod traffic;

@@ -49,6 +49,11 @@ pub fn tally_ok<S: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = S>) ->
     text(&output.stdout)
 }
 
+/// A free port of loopback.
+pub fn free_address() -> String {
+    TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback has free ports").to_string()
+}
+
 /// A running `tally serve`; killed when dropped.
 pub struct Server {
     child: Child,
@@ -60,37 +65,55 @@ impl Server {
     /// Starts a server on `data` and a free port of loopback, with further arguments; returns once
     /// it is ready. Its log goes to a file beside the data.
     pub fn start(data: &Path, args: &[&str]) -> Self {
-        let log = data.with_extension("log");
         for _ in 0..5 {
             // Another process may take the port between this and the start: then again.
-            let free = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("loopback has free ports");
-            let out = File::options().create(true).append(true).open(&log).expect("a log beside the data");
-            let child = command()
-                .args(["serve", "--data"])
-                .arg(data)
-                .args(["--listen", &free.to_string()])
-                .args(args)
-                .stdout(out.try_clone().expect("a second handle of the log"))
-                .stderr(out)
-                .spawn()
-                .expect("the binary starts");
-            let mut server = Self { child, address: free.to_string(), log: log.clone() };
+            let mut server = Self::spawn(data, &free_address(), args);
             if server.wait_until_ready() {
                 return server;
             }
         }
-        panic!("the server does not start:\n{}", std::fs::read_to_string(&log).unwrap_or_default());
+        panic!("the server does not start:\n{}", std::fs::read_to_string(data.with_extension("log")).unwrap_or_default());
+    }
+
+    /// The same at an address that clients know already, as after a crash.
+    pub fn start_at(data: &Path, address: &str, args: &[&str]) -> Self {
+        let watch = Stopwatch::start();
+        loop {
+            let mut server = Self::spawn(data, address, args);
+            if server.wait_until_ready() {
+                return server;
+            }
+            // A connection of somebody else's may have been given the port: it ends soon.
+            assert!(watch.elapsed() < PATIENCE, "the server does not start at {address}:\n{}", server.log());
+            thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Starts the process and waits for nothing.
+    pub fn spawn(data: &Path, address: &str, args: &[&str]) -> Self {
+        let log = data.with_extension("log");
+        let out = File::options().create(true).append(true).open(&log).expect("a log beside the data");
+        let child = command()
+            .args(["serve", "--data"])
+            .arg(data)
+            .args(["--listen", address])
+            .args(args)
+            .stdout(out.try_clone().expect("a second handle of the log"))
+            .stderr(out)
+            .spawn()
+            .expect("the binary starts");
+        Self { child, address: address.to_owned(), log }
     }
 
     /// `true`: ready; `false`: it has ended.
-    fn wait_until_ready(&mut self) -> bool {
+    pub fn wait_until_ready(&mut self) -> bool {
         let watch = Stopwatch::start();
         while self.child.try_wait().expect("a child of ours").is_none() {
             if self.request("GET", "/readyz", None).is_ok_and(|(status, _)| status == 200) {
                 return true;
             }
             assert!(watch.elapsed() < PATIENCE, "not ready after {PATIENCE:?}:\n{}", self.log());
-            thread::sleep(Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(5));
         }
         false
     }

@@ -6,12 +6,17 @@ use clap::Args;
 
 /// `tally bench`.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  tally bench\n  tally bench --seconds 10 --clients 256 --json\n  tally bench --only in-process --load hot\n\n\
-Closed loop: each client sends its next like when the last is answered. Rounds of Tally and of the bare engine (same rows, same \
-batch sizes, same durability) alternate, so that their ratio holds on a noisy machine. Data goes to a temporary directory."
-)]
+#[command(after_help = "Examples:\n  tally bench\n  tally bench --seconds 10 --clients 256 --json\n  \
+tally bench --only in-process --load hot\n  tally bench reads\n  tally bench sweep --load zipf --json\n  \
+tally bench --url http://127.0.0.1:8080 --load hot --seconds 10\n\n\
+Closed loop: each client sends its next like when the last is answered. Rounds of Tally and of a baseline alternate, so that their \
+ratio holds on a noisy machine: in process the bare engine (same rows, same batch sizes, same durability), over HTTP a handler that \
+only parses and answers. Data goes to a temporary directory; with --url likes by users of no meaning go to that server, into \
+namespace `bench`.")]
 pub struct BenchArgs {
+    /// What to measure
+    #[arg(value_enum, default_value = "likes")]
+    pub what: BenchWhat,
     /// Seconds of each round
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub seconds: u64,
@@ -30,6 +35,12 @@ pub struct BenchArgs {
     /// Only this load
     #[arg(long, value_enum)]
     pub load: Option<BenchLoad>,
+    /// Leave out the last part, at half of the rate
+    #[arg(long)]
+    pub peak_only: bool,
+    /// Like on a server that runs already, instead of one of its own
+    #[arg(long, value_name = "URL", conflicts_with_all = ["only", "dir", "set"])]
+    pub url: Option<String>,
     /// Seed of the choice of users and targets
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -42,6 +53,17 @@ pub struct BenchArgs {
     /// Print the figures as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// What is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum BenchWhat {
+    /// Durable likes, each load and way in, beside their baselines.
+    Likes,
+    /// Counts from memory over HTTP, beside a handler that only parses and answers.
+    Reads,
+    /// Throughput and answer times at 10 % to 110 % of the peak.
+    Sweep,
 }
 
 /// How likes reach the server.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-pub use bench::{BenchArgs, BenchLoad, BenchWay};
+pub use bench::{BenchArgs, BenchLoad, BenchWay, BenchWhat};
 pub use import::{ImportArgs, RowFormat, TimeUnit};
 pub use look::{GetArgs, TopArgs};
 pub use repair::{RebuildArgs, VerifyArgs};

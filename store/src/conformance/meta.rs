@@ -26,3 +26,41 @@ pub async fn meta_rows_are_replaced_listed_and_dropped(engine: Subject) {
     assert!(some.len() == 2 && some.iter().all(|row| want.contains(row)));
     assert_eq!(engine.list_meta(&format!("{prefix}none"), 5).await, Ok(vec![]));
 }
+
+/// Absent, other and equal expectations; an empty value is not an absent one.
+pub async fn a_meta_row_is_swapped_only_where_it_is_as_expected(engine: Subject) {
+    let key = unique("swap");
+    assert_eq!(engine.swap_meta(&key, Some(b"x"), b"a").await, Ok(false));
+    assert_eq!(engine.swap_meta(&key, Some(b""), b"a").await, Ok(false));
+    assert_eq!(engine.get_meta(&key).await, Ok(None));
+    assert_eq!(engine.swap_meta(&key, None, b"").await, Ok(true));
+    assert_eq!(engine.swap_meta(&key, None, b"a").await, Ok(false));
+    assert_eq!(engine.get_meta(&key).await, Ok(Some(vec![])));
+    assert_eq!(engine.swap_meta(&key, Some(b""), b"a").await, Ok(true));
+    assert_eq!(engine.swap_meta(&key, Some(b"b"), b"c").await, Ok(false));
+    assert_eq!(engine.swap_meta(&key, Some(b"a"), b"c").await, Ok(true));
+    assert_eq!(engine.get_meta(&key).await, Ok(Some(b"c".to_vec())));
+}
+
+/// Eight tasks count up one row together: no step is lost, so no two swaps of one value both won.
+pub async fn racing_meta_swaps_let_one_win_each_time(engine: Subject) {
+    let key = unique("race");
+    let tasks = (0..8).map(|_| {
+        let (engine, key) = (engine.clone(), key.clone());
+        tokio::spawn(async move {
+            for _ in 0..10 {
+                loop {
+                    let now = engine.get_meta(&key).await.expect("get");
+                    let next = now.as_ref().map_or(1, |bytes| bytes[0] + 1);
+                    if engine.swap_meta(&key, now.as_deref(), &[next]).await.expect("swap") {
+                        break;
+                    }
+                }
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("a task");
+    }
+    assert_eq!(engine.get_meta(&key).await, Ok(Some(vec![80])));
+}

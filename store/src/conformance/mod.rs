@@ -11,6 +11,7 @@ mod journal;
 mod ledger;
 mod meta;
 mod names;
+mod rows;
 mod scan;
 
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub use index::*;
 pub use journal::*;
 pub use ledger::*;
 pub use meta::*;
+pub use rows::*;
 pub use scan::*;
 
 use crate::engine::Engine;
@@ -85,7 +87,13 @@ macro_rules! conformance {
                 a_counter_scan_finds_each_target_once
                 a_ledger_scan_finds_each_leaf_once
                 an_index_scan_finds_each_list_once
+                fact_rows_are_read_once_in_order_of_place
+                ledger_rows_are_read_once_at_the_places_of_their_facts
+                counter_rows_are_read_whole_by_target
+                index_rows_are_read_once_in_both_sections
                 meta_rows_are_replaced_listed_and_dropped
+                a_meta_row_is_swapped_only_where_it_is_as_expected
+                racing_meta_swaps_let_one_win_each_time
             );
         }
     };

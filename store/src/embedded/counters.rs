@@ -1,5 +1,7 @@
 //! Counters, and the level that is shown.
 
+use std::ops::Bound;
+
 use async_trait::async_trait;
 use fjall::UserKey as RowKey;
 use schema::{Level, Shard, ShardKey, TargetKey};
@@ -9,7 +11,7 @@ use super::{
     rows::{Table, damaged},
     txn::Txn,
 };
-use crate::engine::{CounterPut, CounterTable, StoreResult, TargetCounters};
+use crate::engine::{CounterPut, CounterTable, Slice, SlicePage, StoreResult, TargetCounters};
 
 const PUT_WEIGHT: usize = 384;
 /// Counter rows begin at shard 1.
@@ -27,6 +29,50 @@ fn put_larger(txn: &mut Txn<'_>, key: RowKey, cell: Vec<u8>) -> StoreResult<()> 
     Ok(())
 }
 
+/// Adds a stored row to those of its target, whose prefix has this length.
+fn take(found: &mut TargetCounters, prefix: usize, key: &[u8], value: &[u8]) -> StoreResult<()> {
+    let at = || damaged(Table::Counters, key);
+    let (kind, shard, _) = keys::parse_kind_shard(key, prefix).ok_or_else(at)?;
+    if shard == SHOWN {
+        found.shown.push((kind, cells::decode_byte(value).ok_or_else(at)?));
+    } else {
+        found.rows.push((kind, shard, cells::decode_counter(value).ok_or_else(at)?));
+    }
+    Ok(())
+}
+
+/// Targets of a slice with all their rows, in key order.
+pub(super) fn walk_targets(
+    engine: &Embedded,
+    slice: Slice,
+    from: Option<&[u8]>,
+    limit: usize,
+) -> StoreResult<SlicePage<(TargetKey, TargetCounters)>> {
+    let view = engine.rows.view()?;
+    let (first, end) = slice.bounds();
+    let end = end.map_or(Bound::Unbounded, |token| Bound::Excluded(token.to_be_bytes().to_vec()));
+    // `from` is the prefix of the last target of the page before.
+    let start = from.map_or_else(|| Bound::Included(first.to_be_bytes().to_vec()), keys::behind_included);
+    let mut items: Vec<(TargetKey, TargetCounters)> = Vec::new();
+    let mut prefix: Vec<u8> = Vec::new();
+    for (n, row) in view.range(Table::Counters, start, end).enumerate() {
+        let (key, value) = row?;
+        if prefix.is_empty() || !key.starts_with(&prefix) {
+            if n >= limit.max(1) {
+                return Ok(SlicePage { items, next: Some(prefix) });
+            }
+            let (target, len) = keys::parse_target(&key).ok_or_else(|| damaged(Table::Counters, &key))?;
+            prefix.clear();
+            prefix.extend_from_slice(&key[..len]);
+            items.push((target, TargetCounters::default()));
+        }
+        if let Some((_, found)) = items.last_mut() {
+            take(found, prefix.len(), &key, &value)?;
+        }
+    }
+    Ok(SlicePage { items, next: None })
+}
+
 #[async_trait]
 impl CounterTable for Embedded {
     async fn read_counters(&self, target: &TargetKey) -> StoreResult<TargetCounters> {
@@ -35,13 +81,7 @@ impl CounterTable for Embedded {
         let mut found = TargetCounters::default();
         for row in view.prefix(Table::Counters, &prefix) {
             let (key, value) = row?;
-            let at = || damaged(Table::Counters, &key);
-            let (kind, shard, _) = keys::parse_kind_shard(&key, prefix.len()).ok_or_else(at)?;
-            if shard == SHOWN {
-                found.shown.push((kind, cells::decode_byte(&value).ok_or_else(at)?));
-            } else {
-                found.rows.push((kind, shard, cells::decode_counter(&value).ok_or_else(at)?));
-            }
+            take(&mut found, prefix.len(), &key, &value)?;
         }
         Ok(found)
     }

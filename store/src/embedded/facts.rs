@@ -73,7 +73,7 @@ pub(super) fn decode_fact(key: &[u8], bytes: &[u8]) -> StoreResult<Fact> {
     codec::decode_fact(bytes).map_err(|_| damaged(Table::Facts, key))
 }
 
-fn decode_head(key: &[u8], bytes: &[u8]) -> StoreResult<RootHead> {
+pub(super) fn decode_head(key: &[u8], bytes: &[u8]) -> StoreResult<RootHead> {
     codec::decode_root_head(bytes).map_err(|_| damaged(Table::Facts, key))
 }
 

@@ -58,7 +58,7 @@ impl IndexPut {
     }
 }
 
-fn decode(key: &[u8], bytes: &[u8]) -> StoreResult<IndexRow> {
+pub(super) fn decode(key: &[u8], bytes: &[u8]) -> StoreResult<IndexRow> {
     codec::decode_index(bytes).map_err(|_| damaged(Table::ByUser, key))
 }
 

@@ -199,6 +199,15 @@ pub fn behind(prefix: &[u8]) -> Bound<Vec<u8>> {
     Bound::Unbounded
 }
 
+/// The same as the start of a range.
+pub fn behind_included(prefix: &[u8]) -> Bound<Vec<u8>> {
+    match behind(prefix) {
+        Bound::Excluded(key) => Bound::Included(key),
+        // Nothing is behind: the last key there can be is that of no row.
+        _ => Bound::Included(vec![0xff; prefix.len() + 1]),
+    }
+}
+
 /// Member out of a stored id.
 pub fn member(text: &str) -> Option<Member> {
     Member::parse(text).ok()

@@ -19,11 +19,11 @@ const ROW_WEIGHT: usize = 512;
 /// Rows removed in one job.
 const DROP_CHUNK: usize = 2048;
 
-fn decode_head(key: &[u8], bytes: &[u8]) -> StoreResult<LedgerHead> {
+pub(super) fn decode_head(key: &[u8], bytes: &[u8]) -> StoreResult<LedgerHead> {
     codec::decode_ledger_head(bytes).map_err(|_| damaged(Table::Ledger, key))
 }
 
-fn decode_row(key: &[u8], bytes: &[u8]) -> StoreResult<LedgerRow> {
+pub(super) fn decode_row(key: &[u8], bytes: &[u8]) -> StoreResult<LedgerRow> {
     codec::decode_ledger_row(bytes).map_err(|_| damaged(Table::Ledger, key))
 }
 

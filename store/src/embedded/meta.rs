@@ -22,6 +22,20 @@ impl MetaTable for Embedded {
         self.writer.call(true, weight, work).await
     }
 
+    async fn swap_meta(&self, key: &str, expected: Option<&[u8]>, new: &[u8]) -> StoreResult<bool> {
+        let (key, expected, new) = (keys::meta(key), expected.map(<[u8]>::to_vec), new.to_vec());
+        let weight = key.len() + new.len() + expected.as_ref().map_or(0, Vec::len);
+        let work = move |txn: &mut Txn<'_>| {
+            let stored = txn.get(Table::Small, &key)?;
+            let fits = stored.as_deref() == expected.as_deref();
+            if fits {
+                txn.put(Table::Small, key, new);
+            }
+            Ok(fits)
+        };
+        self.writer.call(true, weight, work).await
+    }
+
     async fn drop_meta(&self, key: &str) -> StoreResult<()> {
         let key = keys::meta(key);
         let work = |txn: &mut Txn<'_>| {

@@ -14,13 +14,15 @@
 //! - A page that is not the last is never empty (an engine whose server sends empty pages asks on).
 
 mod error;
+mod scan;
 mod tables;
 
 pub use error::{StoreError, StoreResult};
+pub use scan::{FactRows, IndexRows, LedgerRows, Place, ScanTable, Slice, SlicePage};
 pub use tables::{
     CommitOutcome, CounterPut, CounterTable, Engine, FactPage, FactRead, FactTable, FactWrite, FusedLanding, IndexEntry,
     IndexTable, IndexTimeRow, JournalTable, Landing, LaneState, LedgerCommit, LedgerPage, LedgerRead, LedgerTable, MetaTable,
-    RowChange, ScanTable, Slice, SlicePage, TargetCounters, TimeRow,
+    RowChange, TargetCounters, TimeRow,
 };
 
 /// Most members in one ledger read or commit: 100 is ScyllaDB's `IN` limit, and the head is one of

@@ -6,7 +6,7 @@ use schema::{
     Shard, ShardKey, Slot, TargetKey, UserKey,
 };
 
-use super::StoreResult;
+use super::{ScanTable, StoreResult};
 
 /// Rows of one facts partition, read in one query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -50,6 +50,12 @@ pub trait FactTable: Send + Sync {
 
     /// Reads up to `limit` rows behind `after` (from the beginning where `None`).
     async fn page_facts(&self, shard: &ShardKey, after: Option<&Member>, limit: usize) -> StoreResult<FactPage>;
+
+    /// The same from *every* copy, joined: what is on a single replica is seen. An engine with one
+    /// copy has no other to ask.
+    async fn read_facts_at_all(&self, shard: &ShardKey, members: &[Member]) -> StoreResult<FactRead> {
+        self.read_facts(shard, members).await
+    }
 
     /// Joins each write into its row; one result for each, in order. `Ok` means durable, index
     /// rows included. Not atomic across writes.
@@ -350,57 +356,6 @@ pub trait FusedLanding: Send + Sync {
     async fn land(&self, lane: LaneId, slot: Slot, entry: JournalEntry, writes: Vec<FactWrite>) -> StoreResult<Landing>;
 }
 
-/// A part of the key space: every target belongs to exactly one of `of` slices.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Slice {
-    /// Number of this slice, from 0.
-    pub index: u32,
-    /// How many slices there are.
-    pub of: u32,
-}
-
-impl Slice {
-    /// The whole key space.
-    pub const ALL: Self = Self { index: 0, of: 1 };
-
-    /// First token of the slice and first token behind it (`None`: the end). Tokens are
-    /// [`schema::token_of`] or the server's own.
-    pub fn bounds(self) -> (u64, Option<u64>) {
-        let edge = |i: u32| (u128::from(i) << 64) / u128::from(self.of.max(1));
-        (u64::try_from(edge(self.index)).unwrap_or(u64::MAX), u64::try_from(edge(self.index + 1)).ok())
-    }
-}
-
-/// Partitions found by a scan, in an order of the engine's own.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct SlicePage<T> {
-    /// What was found; no partition twice in one scan.
-    pub items: Vec<T>,
-    /// Where to go on; `None`: the end of the slice.
-    pub next: Option<Vec<u8>>,
-}
-
-/// Scans for the rebuilder. They may miss what is written after they begin, never what was there.
-#[async_trait]
-pub trait ScanTable: Send + Sync {
-    /// Partitions of `facts`.
-    async fn scan_facts(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<ShardKey>>;
-    /// Targets with counter rows.
-    async fn scan_counters(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<TargetKey>>;
-    /// Leaves with a ledger.
-    async fn scan_ledgers(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<ShardKey>>;
-    /// Partitions of `by_user`; a user belongs to the slice of its key's token.
-    async fn scan_index(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<(UserKey, KindName)>>;
-    /// Section 1 rows of one (user, kind) behind `after`, ascending, at most `limit`, and whether they end here.
-    async fn page_index(
-        &self,
-        user: &UserKey,
-        kind: &KindName,
-        after: Option<&TargetKey>,
-        limit: usize,
-    ) -> StoreResult<(Vec<(TargetKey, IndexRow)>, bool)>;
-}
-
 /// Small operational rows: settings recorded at first start, progress of rebuilds.
 #[async_trait]
 pub trait MetaTable: Send + Sync {
@@ -408,9 +363,13 @@ pub trait MetaTable: Send + Sync {
     async fn get_meta(&self, key: &str) -> StoreResult<Option<Vec<u8>>>;
     /// Replaces the value under `key`. Durable when `Ok`.
     async fn put_meta(&self, key: &str, value: &[u8]) -> StoreResult<()>;
+    /// Replaces the value under `key` by `new` if it is `expected` (`None`: if there is none), and says
+    /// whether it did; of several callers with one expectation at most one is told `true`. Durable
+    /// when `Ok`. After [`StoreError::Unknown`](super::StoreError::Unknown) read again.
+    async fn swap_meta(&self, key: &str, expected: Option<&[u8]>, new: &[u8]) -> StoreResult<bool>;
     /// Removes `key`.
     async fn drop_meta(&self, key: &str) -> StoreResult<()>;
-    /// Keys that begin with `prefix`, with values, at most `limit`.
+    /// Keys that begin with `prefix`, with values, in byte order, the first `limit`.
     async fn list_meta(&self, prefix: &str, limit: usize) -> StoreResult<Vec<(String, Vec<u8>)>>;
 }
 

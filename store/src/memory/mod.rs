@@ -7,6 +7,7 @@ mod cells;
 mod inspect;
 mod ledger;
 mod replicas;
+mod row_scan;
 mod scan;
 mod script;
 mod tables;

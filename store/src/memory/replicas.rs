@@ -98,6 +98,13 @@ impl State {
         Some(found)
     }
 
+    /// Reads a cell from every replica, and repairs all of them.
+    pub(super) fn read_all(&mut self, key: &Key) -> Option<Cell> {
+        let found = self.joined(key)?;
+        self.replicas.iter_mut().for_each(|replica| put(replica, key.clone(), found.clone()));
+        Some(found)
+    }
+
     /// What all replicas hold together of a cell.
     pub(super) fn joined(&self, key: &Key) -> Option<Cell> {
         self.replicas.iter().filter_map(|r| r.get(key).cloned()).reduce(Cell::join)

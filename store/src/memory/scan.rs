@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     StoreResult,
-    engine::{ScanTable, Slice, SlicePage},
+    engine::{FactRows, IndexRows, LedgerRows, ScanTable, Slice, SlicePage, TargetCounters},
 };
 
 /// A key before every other: namespaces are of at most 32 characters, `-` is the smallest of them
@@ -19,7 +19,7 @@ use crate::{
 const FIRST_TARGET: &str = "--------------------------------/ ";
 
 /// Whether a key's token lies in the slice. A user's key is hashed as a target's is.
-fn holds(slice: Slice, key: &str) -> bool {
+pub(super) fn holds(slice: Slice, key: &str) -> bool {
     let (from, to) = slice.bounds();
     let token = TargetKey::parse(key).map_or(0, |key| token_of(&key));
     token >= from && to.is_none_or(|to| token < to)
@@ -36,7 +36,7 @@ fn page<T: Ord + Clone>(items: &BTreeSet<T>, name: impl Fn(&T) -> String, from: 
     SlicePage { items: taken.into_iter().map(|(_, i)| i.clone()).collect(), next }
 }
 
-fn shard_name(key: &ShardKey) -> String {
+pub(super) fn shard_name(key: &ShardKey) -> String {
     format!("{}\0{}\0{:05}", key.target, key.kind, key.shard.0)
 }
 
@@ -48,6 +48,27 @@ impl State {
 
 #[async_trait]
 impl ScanTable for Memory {
+    async fn fact_rows(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<FactRows>> {
+        self.step(|state| Ok(state.fact_rows(slice, from, limit))).await
+    }
+
+    async fn ledger_rows(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<LedgerRows>> {
+        self.step(|state| Ok(state.ledger_rows(slice, from, limit))).await
+    }
+
+    async fn counter_rows(
+        &self,
+        slice: Slice,
+        from: Option<&[u8]>,
+        limit: usize,
+    ) -> StoreResult<SlicePage<(TargetKey, TargetCounters)>> {
+        self.step(|state| Ok(state.counter_rows(slice, from, limit))).await
+    }
+
+    async fn index_rows(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<IndexRows>> {
+        self.step(|state| Ok(state.index_rows(slice, from, limit))).await
+    }
+
     async fn scan_facts(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<ShardKey>> {
         self.step(|state| {
             let items = state.found(|key| match key {

@@ -78,6 +78,15 @@ impl FactTable for Memory {
         .await
     }
 
+    async fn read_facts_at_all(&self, shard: &ShardKey, members: &[Member]) -> StoreResult<FactRead> {
+        self.step(|state| {
+            let head = root_of(state.read_all(&Key::Root(shard.clone()))).filter(|_| shard.shard.is_root());
+            let facts = members.iter().map(|m| fact_of(state.read_all(&Key::Fact(shard.clone(), m.clone())))).collect();
+            Ok(FactRead { head, facts })
+        })
+        .await
+    }
+
     async fn page_facts(&self, shard: &ShardKey, after: Option<&Member>, limit: usize) -> StoreResult<FactPage> {
         self.step(|state| {
             let head = root_of(state.read(&[Key::Root(shard.clone())]).pop().flatten()).filter(|_| shard.shard.is_root());
@@ -116,20 +125,7 @@ fn first_member() -> Member {
 #[async_trait]
 impl CounterTable for Memory {
     async fn read_counters(&self, target: &TargetKey) -> StoreResult<TargetCounters> {
-        self.step(|state| {
-            let of = |key: &Key| matches!(key, Key::Counter(s) | Key::Shown(s) if s.target == *target);
-            let keys: Vec<Key> = state.keys().into_iter().filter(|k| of(k)).cloned().collect();
-            let mut out = TargetCounters::default();
-            for (key, cell) in keys.iter().zip(state.read(&keys)) {
-                match (key, cell) {
-                    (Key::Counter(s), Some(Cell::Counter(row))) => out.rows.push((s.kind.clone(), s.shard, row)),
-                    (Key::Shown(s), Some(Cell::Shown(level))) => out.shown.push((s.kind.clone(), level)),
-                    _ => {}
-                }
-            }
-            Ok(out)
-        })
-        .await
+        self.step(|state| Ok(state.counters_of(target))).await
     }
 
     async fn put_counters(&self, puts: &[CounterPut]) -> Vec<StoreResult<()>> {
@@ -149,6 +145,22 @@ impl CounterTable for Memory {
             Ok(())
         })
         .await
+    }
+}
+
+impl State {
+    pub(super) fn counters_of(&mut self, target: &TargetKey) -> TargetCounters {
+        let of = |key: &Key| matches!(key, Key::Counter(s) | Key::Shown(s) if s.target == *target);
+        let keys: Vec<Key> = self.keys().into_iter().filter(|k| of(k)).cloned().collect();
+        let mut out = TargetCounters::default();
+        for (key, cell) in keys.iter().zip(self.read(&keys)) {
+            match (key, cell) {
+                (Key::Counter(s), Some(Cell::Counter(row))) => out.rows.push((s.kind.clone(), s.shard, row)),
+                (Key::Shown(s), Some(Cell::Shown(level))) => out.shown.push((s.kind.clone(), level)),
+                _ => {}
+            }
+        }
+        out
     }
 }
 
@@ -369,6 +381,17 @@ impl MetaTable for Memory {
         self.step(|state| {
             state.meta.insert(key.to_owned(), value.to_owned());
             Ok(())
+        })
+        .await
+    }
+
+    async fn swap_meta(&self, key: &str, expected: Option<&[u8]>, new: &[u8]) -> StoreResult<bool> {
+        self.step(|state| {
+            let fits = state.meta.get(key).map(Vec::as_slice) == expected;
+            if fits {
+                state.meta.insert(key.to_owned(), new.to_owned());
+            }
+            Ok(fits)
         })
         .await
     }

@@ -1,7 +1,7 @@
-//! Checks of one partition: streams facts and ledger in key order side by side and names what looks
-//! wrong. Bounded memory, whatever the size of the target.
+//! Checks of one partition or target by itself, for runs that cover only some: streams facts and
+//! ledger in key order side by side and names what looks wrong. Bounded memory, whatever its size.
 
-use schema::{Fact, LedgerRow, Member, Shard, ShardKey, leaf_of};
+use schema::{Fact, LedgerRow, Member, RootHead, Shard, ShardKey, TargetKey, leaf_of};
 use store::{
     Protocol, StoreResult,
     engine::MAX_COMMIT_MEMBERS,
@@ -48,30 +48,62 @@ impl Checked {
     }
 }
 
-/// Checks the counter of a small target, or that the root of a large one has been moved on.
+/// The counters of one (target, kind): of a small target's page, or whether the leaves are shown and,
+/// where `leaves` says so, of each leaf's head.
+pub(crate) async fn check_counters(protocol: &Protocol, root: &ShardKey, leaves: bool) -> StoreResult<Vec<Suspect>> {
+    // The counters first: facts only grow, so a counter read first is never rightly ahead of them.
+    let counters = protocol.engine().read_counters(&root.target).await?;
+    let (head, facts) = protocol.read_small(root).await?;
+    let Some(level) = head.level() else {
+        if facts.len() > protocol.settings().small_limit {
+            return Ok(vec![Suspect::Promotion { root: root.clone() }]);
+        }
+        let due = protocol.small_counter(head, &facts);
+        let stored = counters.row(&root.kind, Shard::ROOT);
+        // Without a single row the counter is a ghost's ([`ghosts`]).
+        let nothing = facts.is_empty() && (stored.is_none() || head == RootHead::default());
+        let wrong = stored != Some(&due) && !nothing;
+        return Ok(if wrong { vec![Suspect::Small { root: root.clone(), due: (due.order, due.rank) }] } else { Vec::new() });
+    };
+    let mut out = Vec::new();
+    let shown = counters.shown(&root.kind);
+    if shown.is_none() || shown.is_some_and(|l| schema::leaves(l).any(|leaf| counters.row(&root.kind, leaf).is_none())) {
+        out.push(Suspect::Promotion { root: root.clone() });
+    }
+    for leaf in schema::leaves(level).filter(|_| leaves).map(|leaf| root.with_shard(leaf)) {
+        let head = protocol.engine().page_ledger(&leaf, None, 1).await?.head.unwrap_or_default();
+        if head.complete && counters.row(&leaf.kind, leaf.shard) != Some(&leaf_counter(&head)) {
+            out.push(Suspect::LeafCounter { leaf, revision: head.revision });
+        }
+    }
+    Ok(out)
+}
+
+/// Counter rows of (target, kind)s of `target` without any fact.
+pub(crate) async fn ghosts(protocol: &Protocol, target: &TargetKey) -> StoreResult<Vec<Suspect>> {
+    let engine = protocol.engine();
+    let mut out = Vec::new();
+    for (kind, shard, _) in engine.read_counters(target).await?.rows {
+        let root = ShardKey::root(target.clone(), kind);
+        let facts = engine.page_facts(&root, None, 1).await?;
+        if facts.rows.is_empty() && facts.head.is_none() {
+            out.push(Suspect::Ghost { shard: root.with_shard(shard) });
+        }
+    }
+    Ok(out)
+}
+
+/// Checks the counters of a (target, kind), the index rows of a small one, and that the root of a
+/// large one has been moved on.
 pub(crate) async fn check_root(protocol: &Protocol, root: &ShardKey) -> StoreResult<Checked> {
     let mut out = Checked::default();
-    // The counter first: facts only grow, so a counter read first is never rightly ahead of them.
-    let counters = protocol.engine().read_counters(&root.target).await?;
+    check_counters(protocol, root, false).await?.into_iter().for_each(|s| out.suspect(s));
     let (head, facts) = protocol.read_small(root).await?;
     let Some(level) = head.level() else {
         out.facts = facts.len() as u64;
         out.suspect_index(protocol, root, &facts).await?;
-        if facts.len() > protocol.settings().small_limit {
-            out.suspect(Suspect::Promotion { root: root.clone() });
-            return Ok(out);
-        }
-        let due = protocol.small_counter(head, &facts);
-        let stored = counters.row(&root.kind, Shard::ROOT);
-        if stored != Some(&due) && !(facts.is_empty() && stored.is_none()) {
-            out.suspect(Suspect::Small { root: root.clone(), due: (due.order, due.rank) });
-        }
         return Ok(out);
     };
-    let shown = counters.shown(&root.kind);
-    if shown.is_none() || shown.is_some_and(|l| schema::leaves(l).any(|leaf| counters.row(&root.kind, leaf).is_none())) {
-        out.suspect(Suspect::Promotion { root: root.clone() });
-    }
     let mut after: Option<Member> = None;
     loop {
         let page = protocol.engine().page_facts(root, after.as_ref(), PAGE).await?;
@@ -87,6 +119,14 @@ pub(crate) async fn check_root(protocol: &Protocol, root: &ShardKey) -> StoreRes
         }
         after = page.rows.last().map(|(m, _)| m.clone()).or(after);
     }
+}
+
+/// Names what is wrong with the list by time of a leaf, row by row.
+pub(crate) async fn name_times(protocol: &Protocol, leaf: &ShardKey) -> StoreResult<Vec<Suspect>> {
+    let mut out = Checked::default();
+    check_times(protocol, leaf, &mut out).await?;
+    name_missing_times(protocol, leaf, &mut out).await?;
+    Ok(out.suspects)
 }
 
 /// Checks a leaf: every fact against its ledger row, the head against the rows, the list by time

@@ -24,7 +24,8 @@ pub(crate) struct CheckedIndex {
 /// Most left-over rows that one (user, kind) hands on at a time.
 const MAX_LEFT_OVER: usize = 10_000;
 
-/// Compares every row of one (user, kind) with its fact, and its two sections with each other.
+/// Compares every row of one (user, kind) with its fact, and its two sections with each other. Rows
+/// that are missing or behind are found by [`missing_rows`].
 pub(crate) async fn check_user(protocol: &Protocol, user: &UserKey, kind: &KindName) -> StoreResult<CheckedIndex> {
     let mut out = CheckedIndex::default();
     let engine = protocol.engine();
@@ -53,7 +54,8 @@ pub(crate) async fn check_user(protocol: &Protocol, user: &UserKey, kind: &KindN
         out.rows += rows.len() as u64;
         for (target, row) in &rows {
             let due: IndexRow = fact_of(protocol, target, kind, &user.member()).await?.choice.into();
-            if *row != due {
+            // One that is behind its fact is found from the fact's side.
+            if *row != due && row.version >= due.version {
                 let (user, kind, target) = (user.clone(), kind.clone(), target.clone());
                 out.suspects.push(Suspect::Index { user, kind, target, version: due.version });
             }

@@ -6,13 +6,31 @@
 //! number by hand: it counts again from the facts.
 
 mod check;
+mod evidence;
+mod history;
 mod index;
+mod join;
+mod lease;
+mod metrics;
+mod partition;
 mod repair;
 mod report;
 mod run;
+mod scope;
 mod settings;
+mod shared;
+mod since;
+mod slice;
+mod stream;
+mod sums;
 mod suspect;
+mod throttle;
+mod top;
+mod whole;
 
-pub use report::{Cause, Drift, MAX_LISTED, Progress, Report};
-pub use run::{Rebuilder, Scope};
+pub use history::MAX_RUNS;
+pub use lease::Round;
+pub use report::{Cause, CauseTotals, Drift, MAX_LISTED, Progress, Report, RunState};
+pub use run::Rebuilder;
+pub use scope::{Order, PARTS, Scope};
 pub use settings::RebuilderSettings;

@@ -8,11 +8,25 @@ use store::{
 
 use crate::{
     Cause, Drift,
-    suspect::{Suspect, fact_of, first, ledger_row},
+    evidence::Evidence,
+    suspect::{Suspect, fact_of},
 };
 
-/// Mends what `suspect` stands for; `drift` is what the last look found.
-pub(crate) async fn repair(protocol: &Protocol, suspect: &Suspect, drift: &Drift) -> StoreResult<()> {
+/// Mends what `suspect` stands for; `drift` is what the last look found. Says what was done where
+/// there was a choice.
+pub(crate) async fn repair(
+    protocol: &Protocol,
+    suspect: &Suspect,
+    drift: &Drift,
+    evidence: &Evidence,
+) -> StoreResult<Option<String>> {
+    if let Suspect::Ahead { leaf, member } = suspect {
+        return fact_lost(protocol, leaf, member, evidence).await;
+    }
+    mend(protocol, suspect, drift, evidence).await.map(|()| None)
+}
+
+async fn mend(protocol: &Protocol, suspect: &Suspect, drift: &Drift, evidence: &Evidence) -> StoreResult<()> {
     let engine = protocol.engine();
     match suspect {
         Suspect::Small { root, .. } if drift.cause == Cause::Uncounted => protocol.reconcile(root, &[]).await.map(|_| ()),
@@ -29,7 +43,7 @@ pub(crate) async fn repair(protocol: &Protocol, suspect: &Suspect, drift: &Drift
         Suspect::LeftInRoot { root, member, .. } => protocol.reconcile(root, std::slice::from_ref(member)).await.map(|_| ()),
         Suspect::NoLedger { leaf } => protocol.reconcile(leaf, &[]).await.map(|_| ()),
         Suspect::Behind { leaf, member, .. } => protocol.reconcile(leaf, std::slice::from_ref(member)).await.map(|_| ()),
-        Suspect::Ahead { leaf, member } => fact_lost(protocol, leaf, member).await,
+        Suspect::Ahead { leaf, member } => fact_lost(protocol, leaf, member, evidence).await.map(|_| ()),
         Suspect::Head { leaf } => protocol.audit(leaf).await.map(|_| ()),
         Suspect::LeafCounter { leaf, .. } if drift.cause == Cause::Uncounted => protocol.reconcile(leaf, &[]).await.map(|_| ()),
         Suspect::LeafCounter { leaf, .. } => protocol.repair_counter(leaf).await,
@@ -63,7 +77,7 @@ pub(crate) async fn repair(protocol: &Protocol, suspect: &Suspect, drift: &Drift
             let root = ShardKey::root(target.clone(), kind.clone());
             if let Some(level) = protocol.read_small(&root).await?.0.level() {
                 let member = user.member();
-                fact_lost(protocol, &root.with_shard(leaf_of(&member, level)), &member).await?;
+                fact_lost(protocol, &root.with_shard(leaf_of(&member, level)), &member, evidence).await?;
             }
             let fact = fact_of(protocol, target, kind, &user.member()).await?;
             let due: IndexRow = fact.choice.into();
@@ -109,46 +123,46 @@ pub(crate) async fn drop_left_over(
     Ok(())
 }
 
-/// The ledger is ahead of its fact. Where the user's index bears it out, the fact is restored from
-/// it; otherwise the row is rewritten from the fact, in a commit that I4 exempts.
-async fn fact_lost(protocol: &Protocol, leaf: &ShardKey, member: &Member) -> StoreResult<()> {
+/// The ledger is ahead of its fact: registers that are borne out go back into the fact; where others
+/// remain, the row is rewritten from the fact, in a commit that I4 exempts. Says which it was.
+async fn fact_lost(protocol: &Protocol, leaf: &ShardKey, member: &Member, evidence: &Evidence) -> StoreResult<Option<String>> {
     let engine = protocol.engine();
-    let row = ledger_row(protocol, leaf, member).await?;
-    let fact = first(engine.read_facts(leaf, std::slice::from_ref(member)).await?.facts);
-    if fact.join(row.fact) == fact {
-        return Ok(());
+    let verdict = evidence.judge(protocol, leaf, member).await?;
+    if !verdict.is_ahead() {
+        return Ok(None);
     }
-    let user = UserKey::of(&leaf.target, member);
-    let index = engine.read_index(&user, &leaf.kind, std::slice::from_ref(&leaf.target)).await?.into_iter().next().flatten();
-    let only_choice = fact.join(Fact { choice: row.fact.choice, ..Fact::default() }) == fact.join(row.fact);
-    if only_choice && index == Some(row.fact.choice.into()) {
-        tracing::warn!(shard = ?leaf, %member, "a lost fact is restored from the ledger; the user's index bears it out");
-        let restored = FactWrite { shard: leaf.clone(), member: member.clone(), fact: row.fact, index: None };
+    let done = verdict.done();
+    tracing::warn!(shard = ?leaf, %member, %done, "a ledger row is ahead of its fact");
+    if verdict.restores() {
+        let indexed = protocol.settings().kinds.get(leaf.kind.as_str()).is_some_and(|k| k.by_user);
+        let index = indexed.then(|| UserKey::of(&leaf.target, member));
+        let restored = FactWrite { shard: leaf.clone(), member: member.clone(), fact: verdict.restored, index };
         for result in engine.write_facts(&[restored]).await {
             result?;
         }
-        return Ok(());
     }
-    tracing::warn!(shard = ?leaf, %member, "a ledger row ahead of its fact is rewritten from the fact; nothing bears it out");
-    let there = engine.read_facts(leaf, std::slice::from_ref(member)).await?.facts.into_iter().next().flatten();
-    protocol
-        .repair_ledger(leaf, std::slice::from_ref(member), |read, commit| {
-            let Some(now) = read.rows.first().copied().flatten() else { return false };
-            if now.fact != row.fact {
-                return false; // Somebody has counted since it was judged: nothing here is certain any more.
-            }
-            match there {
-                Some(fact) => commit.rows.push(RowChange { member: member.clone(), expect: Some(row.fact), fact }),
-                None => {
-                    commit.drop_rows.push((member.clone(), row.fact));
-                    commit.drop_times.extend(listed(&row.fact, member).map(|t| (t.at, t.member)));
+    if verdict.rewrites() {
+        let fact = verdict.fact.map(|_| verdict.restored).or_else(|| verdict.restores().then_some(verdict.restored));
+        protocol
+            .repair_ledger(leaf, std::slice::from_ref(member), |read, commit| {
+                let Some(now) = read.rows.first().copied().flatten() else { return false };
+                if now.fact != verdict.row {
+                    return false; // Somebody has counted since it was judged: nothing here is certain any more.
                 }
-            }
-            true
-        })
-        .await?;
+                match fact {
+                    Some(fact) => commit.rows.push(RowChange { member: member.clone(), expect: Some(verdict.row), fact }),
+                    None => {
+                        commit.drop_rows.push((member.clone(), verdict.row));
+                        commit.drop_times.extend(listed(&verdict.row, member).map(|t| (t.at, t.member)));
+                    }
+                }
+                true
+            })
+            .await?;
+    }
     // What the member did meanwhile is counted on top.
-    protocol.reconcile(leaf, std::slice::from_ref(member)).await.map(|_| ())
+    protocol.reconcile(leaf, std::slice::from_ref(member)).await?;
+    Ok(Some(done))
 }
 
 fn listed(fact: &Fact, member: &Member) -> Option<TimeRow> {

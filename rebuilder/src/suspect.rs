@@ -10,7 +10,7 @@ use store::{
 use crate::{Cause, Drift};
 
 /// What looked wrong, with what was seen, so that a further look can tell "still" from "again".
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Suspect {
     /// A small target's counter row is not the count of its page, which had this order and rank.
     Small { root: ShardKey, due: (Micros, u128) },
@@ -53,7 +53,10 @@ impl Suspect {
                 }
                 let now = protocol.small_counter(head, &facts);
                 let before = stored.as_ref().map(|r| show(&r.counts));
-                let drift = |cause| Some(drift(root, None, cause, before.as_deref().unwrap_or("no counter"), &show(&now.counts)));
+                let drift = |cause| {
+                    let shown = drift(root, None, cause, before.as_deref().unwrap_or("no counter"), &show(&now.counts));
+                    Some(shown.totals(stored.as_ref().map(|r| &r.counts), Some(&now.counts)))
+                };
                 Ok(match &stored {
                     None => drift(Cause::Uncounted),
                     Some(row) if (row.order, row.rank) < *due => drift(Cause::Uncounted),
@@ -90,9 +93,10 @@ impl Suspect {
                 Ok(bad.then(|| drift(leaf, Some(member), Cause::Uncounted, &show_fact(&row.fact), &show_fact(fact))))
             }
             Self::Ahead { leaf, member } => {
-                // The ledger first: a fact is always written before it is counted.
+                // The ledger first: a fact is always written before it is counted. From every copy: a
+                // quorum that missed it is no loss.
                 let row = ledger_row(protocol, leaf, member).await?;
-                let fact = first(engine.read_facts(leaf, std::slice::from_ref(member)).await?.facts);
+                let fact = first(engine.read_facts_at_all(leaf, std::slice::from_ref(member)).await?.facts);
                 let bad = fact.join(row.fact) != fact;
                 Ok(bad.then(|| drift(leaf, Some(member), Cause::FactLost, &show_fact(&row.fact), &show_fact(&fact))))
             }
@@ -118,13 +122,18 @@ impl Suspect {
                     .head
                     .filter(|h| head.is_some_and(|first| first.revision == h.revision));
                 let bad = head.filter(|h| h.counts != rows);
-                Ok(bad.map(|h| drift(leaf, None, Cause::Count, &show(&h.counts), &show(&rows))))
+                Ok(bad.map(|h| {
+                    drift(leaf, None, Cause::Count, &show(&h.counts), &show(&rows)).totals(Some(&h.counts), Some(&rows))
+                }))
             }
             Self::LeafCounter { leaf, revision } => {
                 let stored = engine.read_counters(&leaf.target).await?.row(&leaf.kind, leaf.shard).cloned();
                 let head = engine.read_ledger(leaf, &[]).await?.head.unwrap_or_default();
                 let before = stored.as_ref().map_or("no counter".to_owned(), |r| show(&r.counts));
-                let drift = |cause| Some(drift(leaf, None, cause, &before, &show(&head.counts)));
+                let drift = |cause| {
+                    let shown = drift(leaf, None, cause, &before, &show(&head.counts));
+                    Some(shown.totals(stored.as_ref().map(|r| &r.counts), Some(&head.counts)))
+                };
                 Ok(match &stored {
                     None => drift(Cause::Counter),
                     Some(row) if row.order < *revision => drift(Cause::Uncounted),
@@ -155,7 +164,10 @@ impl Suspect {
                 let page = engine.page_facts(&root, None, 1).await?;
                 let stored = engine.read_counters(&shard.target).await?.row(&shard.kind, shard.shard).cloned();
                 let bad = page.rows.is_empty() && page.head.is_none_or(|h| h.level().is_none());
-                Ok(stored.filter(|_| bad).map(|r| drift(shard, None, Cause::Overcounted, &show(&r.counts), "no facts")))
+                Ok(stored.filter(|_| bad).map(|r| {
+                    let none = Counts::default();
+                    drift(shard, None, Cause::Overcounted, &show(&r.counts), "no facts").totals(Some(&r.counts), Some(&none))
+                }))
             }
             Self::Index { user, kind, target, version } => {
                 let fact = fact_of(protocol, target, kind, &user.member()).await?;
@@ -254,13 +266,16 @@ fn drift(shard: &ShardKey, member: Option<&Member>, cause: Cause, before: &str, 
         cause,
         before: before.to_owned(),
         after: after.to_owned(),
+        before_total: None,
+        after_total: None,
         repaired: false,
     }
 }
 
 /// What an audit corrected, as drift.
 pub(crate) fn corrected(leaf: &ShardKey, before: &Counts, after: &Counts) -> Drift {
-    Drift { repaired: true, ..drift(leaf, None, Cause::Count, &show(before), &show(after)) }
+    let drift = Drift { repaired: true, ..drift(leaf, None, Cause::Count, &show(before), &show(after)) };
+    drift.totals(Some(before), Some(after))
 }
 
 /// `total (choice: n, …)`.

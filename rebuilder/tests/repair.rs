@@ -3,140 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics where it fails")]
 
-use std::{sync::Arc, time::Duration};
+mod common;
 
-use schema::{
-    CounterRow, Fact, FactKey, IndexRow, KindName, Member, Namespace, Reason, Register, Shard, ShardKey, TargetKey, UserKey,
-    leaf_of, leaves,
-};
-use store::{
-    Protocol, Settings,
-    clock::SystemClock,
-    embedded::{Embedded, EmbeddedSettings},
-    engine::{CommitOutcome, CounterPut, IndexEntry, IndexTimeRow, LedgerCommit, RowChange, TimeRow},
-    protocol::{Lane, WriteRequest},
-};
-use tally_rebuilder::{Cause, Progress, Rebuilder, RebuilderSettings, Report, Scope};
-
-struct World {
-    protocol: Protocol,
-    lane: Lane,
-    rebuilder: Rebuilder,
-    _dir: tempfile::TempDir,
-}
-
-const LEVEL: u8 = 2;
-const SMALL: usize = 4;
-
-async fn setup() -> World {
-    let dir = tempfile::tempdir().unwrap();
-    let engine = Arc::new(Embedded::open(dir.path(), &EmbeddedSettings::default()).unwrap());
-    let settings = Settings { small_limit: SMALL, level: LEVEL, ..Settings::default() };
-    let protocol = Protocol::new(engine, Arc::new(SystemClock::default()), settings);
-    let lane = protocol.open_lane(Box::new(|| 7)).await.unwrap();
-    let quick = RebuilderSettings { slices: 4, looks: 2, settle: Duration::from_millis(1), ..RebuilderSettings::default() };
-    World { rebuilder: Rebuilder::new(protocol.clone(), quick), protocol, lane, _dir: dir }
-}
-
-fn target(id: &str) -> TargetKey {
-    TargetKey::new(&Namespace::parse("t").unwrap(), id).unwrap()
-}
-
-fn like() -> KindName {
-    KindName::parse("like").unwrap()
-}
-
-fn root(id: &str) -> ShardKey {
-    ShardKey::root(target(id), like())
-}
-
-fn member(id: usize) -> Member {
-    Member::parse(&format!("u{id:03}")).unwrap()
-}
-
-impl World {
-    /// `n` members like `id`; all of it counted.
-    async fn liked(&self, id: &str, n: usize) -> ShardKey {
-        for i in 0..n {
-            self.write(id, i, 1).await;
-        }
-        let members: Vec<Member> = (0..n).map(member).collect();
-        self.protocol.reconcile(&root(id), &members).await.unwrap();
-        root(id)
-    }
-
-    async fn write(&self, id: &str, i: usize, value: u8) -> Shard {
-        let key = FactKey { target: target(id), kind: like(), member: member(i) };
-        let (written, _) =
-            self.protocol.write(&self.lane, &[WriteRequest { key, register: Register::Choice, value, at: None }]).await;
-        assert!(written[0].landed(), "{:?}", written[0]);
-        written[0].shard
-    }
-
-    async fn total(&self, id: &str) -> i64 {
-        let counts = self.protocol.counts(&target(id), &[like()]).await.unwrap();
-        counts[0].counts.as_ref().map_or(-1, |c| c.total())
-    }
-
-    async fn verify(&self) -> Report {
-        self.rebuilder.verify(Scope::All, &Progress::default()).await.unwrap()
-    }
-
-    /// Breakage named `cause` must be found by `verify`, left alone by a dry run, mended by
-    /// `rebuild`, and be gone afterwards.
-    async fn assert_found_and_mended(&self, cause: Cause) {
-        let found = self.verify().await;
-        assert!(found.drift.iter().any(|d| d.cause == cause), "{cause:?} not among {:?}", found.drift);
-        let dry = self.rebuilder.rebuild(Scope::All, true, &Progress::default()).await.unwrap();
-        assert_eq!((dry.drifted, dry.repaired), (found.drifted, 0), "a dry run repairs nothing");
-        let mended = self.rebuilder.rebuild(Scope::All, false, &Progress::default()).await.unwrap();
-        assert_eq!(mended.drifted, mended.repaired, "{:?}", mended.drift);
-        assert!(mended.repaired > 0);
-        let after = self.verify().await;
-        assert!(after.clean(), "{:?}", after.drift);
-    }
-
-    /// A leaf of a large target that has at least two members.
-    async fn large(&self, id: &str) -> (ShardKey, Vec<Member>) {
-        let root = self.liked(id, 40).await;
-        let leaf = leaves(LEVEL).max_by_key(|l| (0..40).filter(|&i| leaf_of(&member(i), LEVEL) == *l).count()).unwrap();
-        let members: Vec<Member> = (0..40).map(member).filter(|m| leaf_of(m, LEVEL) == leaf).collect();
-        assert!(members.len() >= 2);
-        (root.with_shard(leaf), members)
-    }
-
-    /// Commits to a leaf whatever `edit` makes of an empty commit, however wrong.
-    async fn damage(&self, leaf: &ShardKey, edit: impl FnOnce(&mut LedgerCommit)) {
-        let head = self.protocol.engine().page_ledger(leaf, None, 1).await.unwrap().head.unwrap();
-        let mut next = head.clone();
-        next.revision += 1;
-        let mut commit = LedgerCommit {
-            expect_revision: Some(head.revision),
-            head: next,
-            rows: Vec::new(),
-            drop_times: Vec::new(),
-            put_times: Vec::new(),
-            drop_rows: Vec::new(),
-        };
-        edit(&mut commit);
-        assert_eq!(self.protocol.engine().commit(leaf, &commit).await, Ok(CommitOutcome::Applied));
-        self.protocol.reconcile(leaf, &[]).await.unwrap();
-    }
-
-    async fn counter(&self, shard: &ShardKey) -> CounterRow {
-        let counters = self.protocol.engine().read_counters(&shard.target).await.unwrap();
-        counters.row(&shard.kind, shard.shard).unwrap().clone()
-    }
-
-    async fn put_counter(&self, shard: &ShardKey, row: CounterRow) {
-        let put = CounterPut { shard: shard.clone(), row };
-        self.protocol.engine().put_counters(&[put]).await.into_iter().for_each(|r| r.unwrap());
-    }
-
-    async fn ledger_row(&self, leaf: &ShardKey, m: &Member) -> Fact {
-        self.protocol.engine().read_ledger(leaf, std::slice::from_ref(m)).await.unwrap().rows[0].unwrap().fact
-    }
-}
+use common::{LEVEL, like, member, root, setup, target};
+use schema::{CounterRow, IndexRow, UserKey, leaf_of, leaves};
+use store::engine::{IndexEntry, IndexTimeRow, TimeRow};
+use tally_rebuilder::{Cause, Progress, Scope};
 
 #[tokio::test]
 async fn a_sound_store_is_clean_and_a_rebuild_finds_nothing() {
@@ -260,47 +132,6 @@ async fn a_dropped_ledger_is_built_again_from_the_facts() {
     assert_eq!(w.total("p").await, 40);
 }
 
-/// The index bears the ledger out, so the fact is restored from it.
-#[tokio::test]
-async fn a_lost_fact_is_restored_where_the_index_bears_it_out() {
-    let w = setup().await;
-    let (leaf, members) = w.large("p").await;
-    let old = w.ledger_row(&leaf, &members[0]).await;
-    let newer = old.join(Fact::of(Register::Choice, old.choice.version + 10, 0, old.choice.version + 10));
-    w.damage(&leaf, |commit| {
-        commit.head.counts.add(1, -1);
-        commit.rows.push(RowChange { member: members[0].clone(), expect: Some(old), fact: newer });
-    })
-    .await;
-    let entry = IndexEntry {
-        user: UserKey::of(&leaf.target, &members[0]),
-        kind: like(),
-        target: leaf.target.clone(),
-        row: IndexRow { version: newer.choice.version, choice: 0, since: newer.choice.since },
-    };
-    w.protocol.engine().put_index(&[entry]).await.into_iter().for_each(|r| r.unwrap());
-    w.assert_found_and_mended(Cause::FactLost).await;
-    assert_eq!(w.total("p").await, 39, "the withdrawal is back");
-}
-
-/// Nothing bears the ledger out, so the row is rewritten from the fact.
-#[tokio::test]
-async fn a_ledger_row_that_nothing_bears_out_follows_the_fact() {
-    let w = setup().await;
-    let (leaf, members) = w.large("p").await;
-    let old = w.ledger_row(&leaf, &members[0]).await;
-    let newer = old.join(Fact::of(Register::Hide(Reason::Fraud), old.choice.version + 10, 1, 0));
-    let stranger = Member::parse("nobody").unwrap();
-    let ghost = Fact::of(Register::Choice, old.choice.version, 1, 1);
-    w.damage(&leaf, |commit| {
-        commit.rows.push(RowChange { member: members[0].clone(), expect: Some(old), fact: newer });
-        commit.rows.push(RowChange { member: stranger, expect: None, fact: ghost });
-    })
-    .await;
-    w.assert_found_and_mended(Cause::FactLost).await;
-    assert_eq!(w.total("p").await, 40);
-}
-
 #[tokio::test]
 async fn index_rows_missing_wrong_or_without_a_fact_are_mended() {
     let w = setup().await;
@@ -393,23 +224,6 @@ async fn a_run_over_one_target_leaves_the_others_alone() {
     let report = w.rebuilder.rebuild(scope, false, &Progress::default()).await.unwrap();
     assert_eq!((report.drifted, report.repaired, report.targets), (1, 1, 1), "{:?}", report.drift);
     assert_eq!((w.total("p").await, w.total("q").await), (2, 9));
-}
-
-#[tokio::test]
-async fn a_run_that_was_cut_off_is_taken_up_at_its_slice() {
-    let w = setup().await;
-    for i in 0..30 {
-        let root = w.liked(&format!("p{i}"), 1).await;
-        w.protocol.engine().drop_counter(&root).await.unwrap();
-    }
-    // What a run leaves behind that was killed after two of four slices.
-    let place = (4u64 << 32) | 2;
-    w.protocol.engine().put_meta("rebuild/all", &place.to_be_bytes()).await.unwrap();
-    let rest = w.rebuilder.rebuild(Scope::All, false, &Progress::default()).await.unwrap();
-    assert_eq!(rest.resumed_at_slice, 2);
-    assert!((1..30).contains(&rest.drifted), "the first slices are not checked again: {}", rest.drifted);
-    let whole = w.rebuilder.rebuild(Scope::All, false, &Progress::default()).await.unwrap();
-    assert_eq!((whole.resumed_at_slice, whole.drifted + rest.drifted), (0, 30));
 }
 
 #[tokio::test]

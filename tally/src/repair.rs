@@ -3,16 +3,15 @@
 use std::{fmt::Write, io::IsTerminal, sync::atomic::Ordering, time::Duration};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use rebuilder::{Progress, Rebuilder, RebuilderSettings, Report, Scope};
-use serde_json::{Value, json};
+use rebuilder::{Order, Progress, Rebuilder, Report};
 
 use crate::{
-    cli::{RebuildArgs, VerifyArgs},
+    cli::{RebuildArgs, ScopeArgs, VerifyArgs},
     client::Client,
     config::Config,
     failure::{Failure, NEGATIVE, OK},
     output::{grouped, print, print_json},
-    serve::{JobState, JobView, Node, Opening, ProgressView},
+    serve::{self, JobState, JobView, Node, Opening, OrderBody, ProgressView},
 };
 
 /// Pause between two questions about a job.
@@ -28,11 +27,11 @@ pub async fn verify(args: VerifyArgs) -> Result<u8, Failure> {
         Some(data) => {
             let flags = [("data".to_owned(), data.display().to_string())];
             let config = crate::load_config(&args.config, &flags)?;
-            offline(&config).await?
+            offline(&config, &body(&args.scope)?).await?
         }
         None => {
             let url = args.url.as_deref().unwrap_or("http://127.0.0.1:8080");
-            job(&Client::new(url, 1)?, "/v1/ops/verify", &json!({})).await?
+            job(&Client::new(url, 1)?, "/v1/ops/verify", &body(&args.scope)?).await?
         }
     };
     show(&report, args.json)?;
@@ -42,37 +41,57 @@ pub async fn verify(args: VerifyArgs) -> Result<u8, Failure> {
 /// `tally rebuild`.
 pub async fn rebuild(args: RebuildArgs) -> Result<u8, Failure> {
     let client = Client::new(&args.server.url, 1)?;
-    let body = match (&args.target, &args.namespace) {
-        (None, _) => json!({ "all": true, "dry_run": args.dry_run }),
-        (Some(target), namespace) => {
-            let both = match namespace {
-                Some(namespace) => Some((namespace.as_str(), target.as_str())),
-                None => target.split_once('/'),
-            };
-            let (namespace, target) =
-                both.ok_or_else(|| Failure::usage("--target needs --namespace, or is given as `namespace/id`"))?;
-            json!({ "namespace": namespace, "target": target, "kind": args.kind, "dry_run": args.dry_run })
-        }
-    };
+    let body = OrderBody { dry_run: args.dry_run, confirm: args.confirm, ..body(&args.scope)? };
     let report = job(&client, "/v1/ops/rebuild", &body).await?;
     show(&report, args.json)?;
     Ok(verdict(&report))
 }
 
+/// The order as the server takes it.
+fn body(args: &ScopeArgs) -> Result<OrderBody, Failure> {
+    let place = match (&args.target, &args.namespace) {
+        (None, _) => None,
+        (Some(target), Some(namespace)) => Some((namespace.as_str(), target.as_str())),
+        (Some(target), None) => {
+            let both = target.split_once('/');
+            Some(both.ok_or_else(|| Failure::usage("--target needs --namespace, or is given as `namespace/id`"))?)
+        }
+    };
+    Ok(OrderBody {
+        all: args.all,
+        namespace: place.map(|(namespace, _)| namespace.to_owned()),
+        target: place.map(|(_, target)| target.to_owned()),
+        kind: args.kind.clone(),
+        since: args.since.clone(),
+        part: args.part.clone(),
+        rate: args.rate,
+        operator: args.operator.clone(),
+        reason: args.reason.clone(),
+        ..OrderBody::default()
+    })
+}
+
 /// Opens the store here, counts what its last process journalled, and verifies.
-async fn offline(config: &Config) -> Result<Report, Failure> {
+async fn offline(config: &Config, body: &OrderBody) -> Result<Report, Failure> {
     let node = Node::open(config, Opening::Check).await?;
     let failed = |e: store::StoreError| Failure::unreachable(e.to_string());
     node.take_over().await.map_err(failed)?;
-    let settings = RebuilderSettings { parallel: config.rebuild_parallel, ..RebuilderSettings::default() };
-    let rebuilder = Rebuilder::new(node.protocol.clone(), settings);
+    let order: Order = serve::order(&node.protocol, body, false).map_err(|p| Failure::usage(p.detail))?;
+    let rebuilder = Rebuilder::new(node.protocol.clone(), serve::rebuilder_settings(config));
+    if let Some(why) = rebuilder.refusal(&order).await.map_err(failed)? {
+        return Err(Failure::usage(why));
+    }
     let progress = Progress::default();
-    let run = rebuilder.verify(Scope::All, &progress);
+    // A task of its own, so that it spreads over all cores.
+    let run = tokio::spawn({
+        let progress = progress.clone();
+        async move { rebuilder.run(&order, &progress).await }
+    });
     let mut bar = Shown::new();
     let mut run = std::pin::pin!(run);
     let report = loop {
         tokio::select! {
-            report = run.as_mut() => break report,
+            report = run.as_mut() => break report.expect("a panic has ended the process before"),
             () = tokio::time::sleep(POLL) => bar.update(view(&progress)),
         }
     };
@@ -92,8 +111,9 @@ fn view(progress: &Progress) -> ProgressView {
 }
 
 /// Starts a job and waits for its report.
-async fn job(client: &Client, path: &str, body: &Value) -> Result<Report, Failure> {
-    let started: JobView = client.post(path, body).await?;
+async fn job(client: &Client, path: &str, body: &OrderBody) -> Result<Report, Failure> {
+    let body = serde_json::to_value(body).expect("texts and numbers always serialise");
+    let started: JobView = client.post(path, &body).await?;
     let mut bar = Shown::new();
     loop {
         let job: JobView = client.get(&format!("/v1/ops/jobs/{}", started.id)).await?;
@@ -127,16 +147,23 @@ fn describe(report: &Report) -> String {
     let mut out = String::new();
     let seconds = Duration::from_micros(u64::try_from(report.finished - report.started).unwrap_or(0)).as_secs_f64();
     let verdict = match (report.drifted, report.repaired) {
-        (0, _) if report.resumed_at_slice > 0 => {
-            let part = report.resumed_at_slice;
-            format!("clean from part {part} on, where an earlier run was cut off; run it again for all of it")
+        (n, r) if report.frozen => {
+            let why = report.frozen_because.as_deref().unwrap_or("too much differs");
+            let (n, r) = (grouped(n), grouped(r));
+            format!(
+                "{n} differences, {r} repaired, then repair stopped: {why}; look at them, then repeat it with --confirm --reason TEXT"
+            )
         }
+        (0, _) if report.resumed_slices > 0 => format!(
+            "clean; {} of the slices had been checked by an earlier run that was cut off; run it again for all of it",
+            report.resumed_slices
+        ),
         (0, _) => "clean: every count, ledger, list and index equals the facts".to_owned(),
         (n, r) if n == r => format!("{} differences, all repaired", grouped(n)),
         (n, 0) => format!("{} differences; `tally rebuild` repairs them", grouped(n)),
         (n, r) => format!("{} differences, {} of them repaired", grouped(n), grouped(r)),
     };
-    let _ = writeln!(out, "{}: {verdict}", report.what);
+    let _ = writeln!(out, "{} ({}): {verdict}", report.what, report.scope);
     let _ = writeln!(
         out,
         "  checked {} facts and {} index rows of {} targets in {seconds:.1} s",
@@ -146,8 +173,7 @@ fn describe(report: &Report) -> String {
     );
     for drift in report.drift.iter().take(SHOWN) {
         let member = drift.member.as_ref().map(|m| format!(", member {m}")).unwrap_or_default();
-        let cause = serde_json::to_value(drift.cause).ok();
-        let cause = cause.as_ref().and_then(Value::as_str).unwrap_or("difference");
+        let cause = drift.cause.name();
         let mended = if drift.repaired { "  [repaired]" } else { "" };
         let _ = writeln!(
             out,
@@ -208,6 +234,8 @@ mod tests {
             cause: Cause::Counter,
             before: "3".into(),
             after: "4".into(),
+            before_total: Some(3),
+            after_total: Some(4),
             repaired: false,
         };
         let wrong = Report { what: "verify".into(), drifted: 1, drift: vec![drift], ..Report::default() };

@@ -8,6 +8,7 @@ mod handler;
 mod likes;
 mod load;
 mod reads;
+mod rebuild;
 mod sizes;
 mod sweep;
 mod world;
@@ -62,6 +63,7 @@ pub async fn run(args: BenchArgs) -> Result<u8, Failure> {
     match args.what {
         BenchWhat::Likes => finish(&args, &likes::run(&args, dir).await?),
         BenchWhat::Reads => finish(&args, &reads::run(&args, dir).await?),
+        BenchWhat::Rebuild => finish(&args, &rebuild::run(&args, dir).await?),
         BenchWhat::Sweep => finish(&args, &sweep::run(&args, dir).await?),
     }
 }

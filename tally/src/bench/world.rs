@@ -104,6 +104,16 @@ impl World {
         Ok(Round { driven, sizes, backlog })
     }
 
+    /// The way in.
+    pub fn ingest(&self) -> &Ingest {
+        self.parts.ingest()
+    }
+
+    /// The protocol below.
+    pub fn protocol(&self) -> &store::Protocol {
+        self.parts.protocol()
+    }
+
     /// (micro-batches, durable commits) so far.
     fn totals(&self) -> (u64, u64) {
         let families = self.registry.gather();

@@ -7,7 +7,7 @@ use clap::Args;
 /// `tally bench`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tally bench\n  tally bench --seconds 10 --clients 256 --json\n  \
-tally bench --only in-process --load hot\n  tally bench reads\n  tally bench sweep --load zipf --json\n  \
+tally bench --only in-process --load hot\n  tally bench reads\n  tally bench rebuild --facts 1000000\n  tally bench sweep --load zipf --json\n  \
 tally bench --url http://127.0.0.1:8080 --load hot --seconds 10\n\n\
 Closed loop: each client sends its next like when the last is answered. Rounds of Tally and of a baseline alternate, so that their \
 ratio holds on a noisy machine: in process the bare engine (same rows, same batch sizes, same durability), over HTTP a handler that \
@@ -41,6 +41,9 @@ pub struct BenchArgs {
     /// Like on a server that runs already, instead of one of its own
     #[arg(long, value_name = "URL", conflicts_with_all = ["only", "dir", "set"])]
     pub url: Option<String>,
+    /// Likes that `rebuild` fills the store with
+    #[arg(long, value_name = "N", default_value_t = 300_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub facts: u64,
     /// Seed of the choice of users and targets
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
@@ -62,6 +65,8 @@ pub enum BenchWhat {
     Likes,
     /// Counts from memory over HTTP, beside a handler that only parses and answers.
     Reads,
+    /// Verify beside the bare engine that only reads, and likes beside a throttled rebuild.
+    Rebuild,
     /// Throughput and answer times at 10 % to 110 % of the peak.
     Sweep,
 }

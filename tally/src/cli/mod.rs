@@ -13,7 +13,7 @@ use clap::{Args, Parser, Subcommand};
 pub use bench::{BenchArgs, BenchLoad, BenchWay, BenchWhat};
 pub use import::{ImportArgs, RowFormat, TimeUnit};
 pub use look::{GetArgs, TopArgs};
-pub use repair::{RebuildArgs, VerifyArgs};
+pub use repair::{RebuildArgs, ScopeArgs, VerifyArgs};
 pub use serve::ServeArgs;
 
 const CODES: &str = "Exit codes: 0 as asked; 1 the answer is no (drift found, rows refused under --strict); 2 command line, \

@@ -9,6 +9,11 @@ use schema::Kinds;
 use values::Value;
 pub use values::{ByteSize, LogFormat};
 
+/// A duration as settings write it, as 200ms, 10s, 5m or 48h.
+pub fn duration(text: &str) -> Option<Duration> {
+    Duration::read(text).ok()
+}
+
 use crate::{failure::Failure, suggest::suggestion};
 
 /// Prefix of the environment variables that set something.
@@ -100,6 +105,14 @@ settings! {
     aggregator_parallel: usize = "256",
     #[doc = "Partitions that a rebuild or verify checks side by side."]
     rebuild_parallel: usize = "8",
+    #[doc = "Rows per second that a rebuild or verify reads; 0: as fast as it goes."]
+    rebuild_rate: u32 = "0",
+    #[doc = "Above this share of the checked targets, in percent, a rebuild only reports until it is confirmed."]
+    rebuild_freeze_percent: u8 = "1",
+    #[doc = "But only if at least so many targets differ."]
+    rebuild_freeze_targets: u32 = "20",
+    #[doc = "One target that is wrong by more than this also stops repair; 0: never."]
+    rebuild_freeze_size: u32 = "100000",
     #[doc = "Cache of the store's blocks."]
     store_cache: ByteSize = "128MiB",
     #[doc = "Writes that wait for the store's writer; more wait outside."]
@@ -216,6 +229,7 @@ impl Config {
         in_range("aggregator_workers", self.aggregator_workers, 1, 64)?;
         in_range("aggregator_parallel", self.aggregator_parallel, 1, 1024)?;
         in_range("rebuild_parallel", self.rebuild_parallel, 1, 256)?;
+        in_range("rebuild_freeze_percent", usize::from(self.rebuild_freeze_percent), 0, 100)?;
         in_range("cache_targets", self.cache_targets, 1, 10_000_000)?;
         let bounded = |key: &str, value: Duration, least: Duration, most: Duration| {
             let refused = || Failure::usage(format!("`{key}` is {value:?}, it must lie in {least:?} to {most:?}"));

@@ -15,9 +15,8 @@ use ingest::http::Api;
 pub use jobs::{JobState, JobView, ProgressView};
 pub use listen::Limits;
 pub use node::{Node, Opening};
-pub use ops::OpsApi;
-pub use ops::TopEntry;
-pub use parts::{Parts, ingest_settings};
+pub use ops::{OpsApi, OrderBody, TopEntry, order};
+pub use parts::{Parts, ingest_settings, rebuilder_settings};
 use prometheus::Registry;
 use tokio::{
     net::TcpListener,

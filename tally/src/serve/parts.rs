@@ -50,6 +50,18 @@ pub fn ingest_settings(config: &Config) -> IngestSettings {
     }
 }
 
+/// Settings of the rebuilder.
+pub fn rebuilder_settings(config: &Config) -> RebuilderSettings {
+    RebuilderSettings {
+        parallel: config.rebuild_parallel,
+        rate: u64::from(config.rebuild_rate),
+        freeze_percent: f64::from(config.rebuild_freeze_percent),
+        freeze_targets: u64::from(config.rebuild_freeze_targets),
+        freeze_size: u64::from(config.rebuild_freeze_size),
+        ..RebuilderSettings::default()
+    }
+}
+
 impl Parts {
     /// Starts everything over `node`; what earlier processes left is counted in the background.
     pub async fn start(config: &Config, node: Node, registry: &Registry) -> Result<Self, Failure> {
@@ -67,12 +79,14 @@ impl Parts {
         let cache = ingest.clone();
         let aggregator = Aggregator::new(protocol.clone(), bus.clone(), settings).on_counted(Arc::new(move |t| cache.forget(t)));
         let sweep = Sweep::new(protocol.clone(), config.slot / 2);
-        let rebuilder = RebuilderSettings { parallel: config.rebuild_parallel, ..RebuilderSettings::default() };
-        let rebuilder = Rebuilder::new(protocol.clone(), rebuilder);
+        let rebuilder = Rebuilder::new(protocol.clone(), rebuilder_settings(config));
+        let loaded = rebuilder.load().await;
+        loaded.map_err(|e| Failure::unreachable(format!("cannot read what earlier rebuilds left: {e}")))?;
         let registered = [
             ingest.register(registry),
             aggregator.register(registry),
             sweep.register(registry),
+            rebuilder.register(registry),
             registry.register(Box::new(StoreMetrics::new(engine.clone()))),
         ];
         registered.into_iter().collect::<Result<Vec<_>, _>>().expect("metric names are constants that differ");
@@ -94,6 +108,11 @@ impl Parts {
     /// The way in.
     pub fn ingest(&self) -> &Ingest {
         &self.ingest
+    }
+
+    /// The protocol below.
+    pub fn protocol(&self) -> &Protocol {
+        &self.protocol
     }
 
     /// The queues of change events.

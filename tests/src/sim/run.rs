@@ -254,10 +254,10 @@ impl Simulation {
         Ok(())
     }
 
-    /// All of it, also where a run that was cut off is taken up at its slice.
+    /// All of it, also where a run that was cut off is taken up where it was.
     fn rebuilder(&mut self, process: &Rc<Process>, mend: bool) -> Result<rebuilder::Report, String> {
         let report = self.rebuild_once(process, mend)?;
-        if report.resumed_at_slice > 0 { self.rebuild_once(process, mend) } else { Ok(report) }
+        if report.resumed_slices + report.shared_slices > 0 { self.rebuild_once(process, mend) } else { Ok(report) }
     }
 
     fn rebuild_once(&mut self, process: &Rc<Process>, mend: bool) -> Result<rebuilder::Report, String> {

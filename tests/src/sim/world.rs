@@ -349,7 +349,19 @@ impl World {
 
 /// A rebuilder that suits a world of a few facts.
 pub fn rebuilder_settings() -> RebuilderSettings {
-    RebuilderSettings { slices: 2, parallel: 3, looks: 3, settle: Duration::from_millis(2) }
+    RebuilderSettings {
+        slices: 2,
+        parallel: 3,
+        looks: 3,
+        settle: Duration::from_millis(2),
+        page: 5,
+        classes: 16,
+        lease: Duration::from_millis(300),
+        // A simulated world damages most of what it has.
+        freeze_targets: u64::MAX,
+        freeze_size: 0,
+        ..RebuilderSettings::default()
+    }
 }
 
 /// The protocol's settings in simulations.

@@ -23,6 +23,7 @@ use serde_json::json;
 use store::{Protocol, StoreResult};
 use tokio::sync::Semaphore;
 
+pub use repair::{OrderBody, order};
 pub use top::TopEntry;
 
 use super::{
@@ -61,6 +62,8 @@ impl OpsApi {
         Router::new()
             .route("/v1/ops/verify", post(repair::verify))
             .route("/v1/ops/rebuild", post(repair::rebuild))
+            .route("/v1/ops/reports", get(repair::reports))
+            .route("/v1/ops/reports/{id}", get(repair::report))
             .route("/v1/ops/jobs", get(jobs))
             .route("/v1/ops/jobs/{id}", get(job))
             .route("/v1/ops/top", get(top::top))
@@ -100,14 +103,19 @@ impl Ops {
     }
 
     fn kind(&self, name: &str) -> Result<KindName, Problem> {
-        let kinds = &self.protocol.settings().kinds;
-        let known = || kinds.iter().map(|k| k.name.as_str());
-        let unknown = || {
-            let near = crate::suggest::suggestion(name, known());
-            Problem::bad("unknown-kind", "kind", format!("there is no kind `{name}`{near}"))
-        };
-        kinds.get(name).map(|k| k.name.clone()).ok_or_else(unknown)
+        kind_of(&self.protocol, name)
     }
+}
+
+/// A configured kind by name.
+fn kind_of(protocol: &Protocol, name: &str) -> Result<KindName, Problem> {
+    let kinds = &protocol.settings().kinds;
+    let known = || kinds.iter().map(|k| k.name.as_str());
+    let unknown = || {
+        let near = crate::suggest::suggestion(name, known());
+        Problem::bad("unknown-kind", "kind", format!("there is no kind `{name}`{near}"))
+    };
+    kinds.get(name).map(|k| k.name.clone()).ok_or_else(unknown)
 }
 
 /// 202 with the job and its place, or 409 with the one that runs.

@@ -1,66 +1,152 @@
-//! `POST /v1/ops/verify` and `/v1/ops/rebuild`: both run as jobs.
+//! `POST /v1/ops/verify` and `/v1/ops/rebuild`: both run as jobs. `GET /v1/ops/reports`: what they found,
+//! also before this process.
 
 use axum::{
     Json,
-    extract::{State, rejection::JsonRejection},
-    response::Response,
+    body::Bytes,
+    extract::{Path, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
 };
 use ingest::http::Problem;
-use rebuilder::{Report, Scope};
+use rebuilder::{MAX_RUNS, Order, Report, Scope};
 use schema::{IdError, Namespace, TargetKey};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use store::Protocol;
 
-use super::{Ops, OpsApi, started};
+use super::{OpsApi, started};
+use crate::config::duration;
 
-/// Body of `POST /v1/ops/rebuild`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RebuildBody {
-    #[serde(default)]
-    all: bool,
-    namespace: Option<String>,
-    target: Option<String>,
-    kind: Option<String>,
-    #[serde(default)]
-    dry_run: bool,
+/// Body of `POST /v1/ops/verify` and `POST /v1/ops/rebuild`; also what the command line sends.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct OrderBody {
+    /// Everything.
+    pub all: bool,
+    /// Namespace of `target`.
+    pub namespace: Option<String>,
+    /// One target.
+    pub target: Option<String>,
+    /// One kind of it.
+    pub kind: Option<String>,
+    /// What was written since: `2h`, or a store time in microseconds.
+    pub since: Option<String>,
+    /// A part of the key space: its number, or `next`.
+    pub part: Option<String>,
+    /// Report only.
+    pub dry_run: bool,
+    /// Rows per second.
+    pub rate: Option<u64>,
+    /// Repair however much differs.
+    pub confirm: bool,
+    /// Who orders it.
+    pub operator: Option<String>,
+    /// Why.
+    pub reason: Option<String>,
 }
 
-pub(super) async fn verify(State(api): State<OpsApi>) -> Result<Response, Problem> {
+/// Longest text that is recorded of an operator or a reason, in bytes.
+const MAX_TEXT: usize = 500;
+
+pub(super) async fn verify(State(api): State<OpsApi>, body: Bytes) -> Result<Response, Problem> {
+    let body = if body.is_empty() { OrderBody::default() } else { read(&body)? };
+    if body.dry_run || body.confirm {
+        return Err(Problem::bad("body", "dry_run", "`dry_run` and `confirm` belong to a rebuild; verify repairs nothing"));
+    }
+    start(&api, &body, false).await
+}
+
+pub(super) async fn rebuild(State(api): State<OpsApi>, body: Bytes) -> Result<Response, Problem> {
+    start(&api, &read(&body)?, true).await
+}
+
+fn read(body: &[u8]) -> Result<OrderBody, Problem> {
+    serde_json::from_slice(body).map_err(|e| Problem::bad("body", "body", e))
+}
+
+async fn start(api: &OpsApi, body: &OrderBody, rebuild: bool) -> Result<Response, Problem> {
     let ops = api.ops()?.clone();
+    let order = order(&ops.protocol, body, rebuild)?;
+    if let Some(why) = ops.rebuilder.refusal(&order).await? {
+        return Err(match order.scope {
+            Scope::Target { .. } => Problem::new(StatusCode::NOT_FOUND, "unknown-target", &why),
+            _ => Problem::bad("scope", "scope", why),
+        });
+    }
     let this = ops.clone();
-    Ok(started(ops.jobs.start("verify", move |job| async move {
+    Ok(started(ops.jobs.start(order.what(), move |job| async move {
         this.drain().await?;
-        this.rebuilder.verify(Scope::All, job.progress()).await
+        this.rebuilder.run(&order, job.progress()).await
     })))
 }
 
-pub(super) async fn rebuild(
-    State(api): State<OpsApi>,
-    body: Result<Json<RebuildBody>, JsonRejection>,
-) -> Result<Response, Problem> {
-    let ops = api.ops()?.clone();
-    let Json(body) = body.map_err(|e| Problem::bad("body", "body", e.body_text()))?;
-    let scope = ops.scope(&body)?;
-    let (this, what) = (ops.clone(), if body.dry_run { "rebuild --dry-run" } else { "rebuild" });
-    Ok(started(ops.jobs.start(what, move |job| async move {
-        this.drain().await?;
-        let report: Report = this.rebuilder.rebuild(scope, body.dry_run, job.progress()).await?;
-        Ok(report)
-    })))
-}
-
-impl Ops {
-    fn scope(&self, body: &RebuildBody) -> Result<Scope, Problem> {
-        match (&body.target, &body.namespace, body.all) {
-            (None, None, true) if body.kind.is_none() => Ok(Scope::All),
-            (Some(target), Some(namespace), false) => {
-                let field = |name: &'static str| move |e: IdError| Problem::bad("bad-id", name, e);
-                let namespace = Namespace::parse(namespace).map_err(field("namespace"))?;
-                let target = TargetKey::new(&namespace, target).map_err(field("target"))?;
-                let kind = body.kind.as_deref().map(|k| self.kind(k)).transpose()?;
-                Ok(Scope::Target { target, kind })
-            }
-            _ => Err(Problem::bad("scope", "all", "give either `all`: true, or `namespace` and `target` (and maybe `kind`)")),
+/// What `body` orders.
+pub fn order(protocol: &Protocol, body: &OrderBody, rebuild: bool) -> Result<Order, Problem> {
+    for (name, text) in [("operator", &body.operator), ("reason", &body.reason)] {
+        if text.as_ref().is_some_and(|t| t.len() > MAX_TEXT) {
+            return Err(Problem::bad("body", name, format!("`{name}` has more than {MAX_TEXT} bytes")).limit(MAX_TEXT));
         }
     }
+    Ok(Order {
+        scope: scope(protocol, body, rebuild)?,
+        rebuild,
+        dry_run: body.dry_run,
+        rate: body.rate,
+        confirm: body.confirm,
+        operator: body.operator.clone(),
+        reason: body.reason.clone(),
+    })
+}
+
+fn scope(protocol: &Protocol, body: &OrderBody, rebuild: bool) -> Result<Scope, Problem> {
+    let given = [body.all, body.target.is_some(), body.since.is_some(), body.part.is_some()];
+    let given = given.into_iter().filter(|&g| g).count();
+    let alone = body.target.is_some() || (body.namespace.is_none() && body.kind.is_none());
+    if given > 1 || !alone || (given == 0 && rebuild) {
+        let detail = "give one of `all`: true, `since`, `part`, or `namespace` and `target` (and maybe `kind`)";
+        return Err(Problem::bad("scope", "all", detail));
+    }
+    if let Some(target) = &body.target {
+        let field = |name: &'static str| move |e: IdError| Problem::bad("bad-id", name, e);
+        let namespace =
+            body.namespace.as_deref().ok_or_else(|| Problem::bad("scope", "namespace", "`target` needs `namespace`"))?;
+        let namespace = Namespace::parse(namespace).map_err(field("namespace"))?;
+        let target = TargetKey::new(&namespace, target).map_err(field("target"))?;
+        let kind = body.kind.as_deref().map(|k| super::kind_of(protocol, k)).transpose()?;
+        return Ok(Scope::Target { target, kind });
+    }
+    if let Some(since) = &body.since {
+        let ago = duration(since).and_then(|d| i64::try_from(d.as_micros()).ok()).map(|ago| protocol.clock().now() - ago);
+        let at = ago.or_else(|| since.parse().ok()).filter(|&at| at >= 0);
+        let expected = || Problem::bad("scope", "since", "expected as long ago as 2h or 30m, or a store time in microseconds");
+        return at.map(Scope::Since).ok_or_else(expected);
+    }
+    match body.part.as_deref() {
+        None => Ok(Scope::All),
+        Some("next") => Ok(Scope::Part(None)),
+        Some(part) => {
+            let expected = || Problem::bad("scope", "part", "expected a number from 0 to 29, or `next`");
+            part.parse().map(|n| Scope::Part(Some(n))).map_err(|_| expected())
+        }
+    }
+}
+
+/// The last runs, without their lists of drift; rebuilds that are not ended; when each part was verified.
+pub(super) async fn reports(State(api): State<OpsApi>) -> Result<Response, Problem> {
+    let rebuilder = &api.ops()?.rebuilder;
+    let mut reports: Vec<Report> = rebuilder.reports(MAX_RUNS).await?;
+    reports.iter_mut().for_each(|r| r.drift.clear());
+    let (unfinished, parts) = (rebuilder.unfinished().await?, rebuilder.parts().await?);
+    Ok(Json(json!({ "reports": reports, "unfinished": unfinished, "parts_verified_at": parts })).into_response())
+}
+
+/// One run, with its list of drift.
+pub(super) async fn report(State(api): State<OpsApi>, Path(id): Path<String>) -> Result<Response, Problem> {
+    let found = api.ops()?.rebuilder.report(&id).await?;
+    let unknown = || {
+        let detail = format!("the last {MAX_RUNS} runs are kept; GET /v1/ops/reports lists them");
+        Problem::new(StatusCode::NOT_FOUND, "unknown-report", &detail)
+    };
+    found.map(|report| Json(report).into_response()).ok_or_else(unknown)
 }

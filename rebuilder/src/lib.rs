@@ -7,6 +7,7 @@
 
 mod check;
 mod evidence;
+mod export;
 mod history;
 mod index;
 mod join;
@@ -28,6 +29,7 @@ mod throttle;
 mod top;
 mod whole;
 
+pub use export::{ExportFilter, ExportPage, ExportPlace, export_page};
 pub use history::MAX_RUNS;
 pub use lease::Round;
 pub use report::{Cause, CauseTotals, Drift, MAX_LISTED, Progress, Report, RunState};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::{Method, Request, StatusCode, Uri, header};
+use hyper::{Method, Request, Response, StatusCode, Uri, body::Incoming, header, http::response::Parts};
 use hyper_util::{
     client::legacy::{Client as Pool, connect::HttpConnector},
     rt::TokioExecutor,
@@ -127,36 +127,88 @@ impl Client {
         serde_json::from_slice(&answer).map_err(|e| CallError::Odd(e.to_string()))
     }
 
-    /// One request; the body of a good answer.
-    pub async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, CallError> {
-        let away = |reason: String| CallError::Away { base: self.base.clone(), reason };
+    /// GET whose answer is taken piece by piece, however long it is. Each piece must come within a minute.
+    pub async fn stream(&self, path: &str) -> Result<Pieces, CallError> {
+        let exchange = self.send(Method::GET, path, Bytes::new());
+        let answer = tokio::time::timeout(self.timeout, exchange).await;
+        let answer = answer.map_err(|_| self.away(format!("no answer within {:?}", self.timeout)))??;
+        let (head, body) = answer.into_parts();
+        if head.status.is_success() {
+            return Ok(Pieces { base: self.base.clone(), body, timeout: self.timeout });
+        }
+        let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|e| self.away(e.to_string()))?.to_bytes();
+        Err(problem(&head, &body))
+    }
+
+    fn away(&self, reason: String) -> CallError {
+        CallError::Away { base: self.base.clone(), reason }
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Bytes) -> Result<Response<Incoming>, CallError> {
         let mut request = Request::builder().method(method).uri(format!("{}{path}", self.base));
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
         let request = request.body(Full::new(body)).map_err(|e| CallError::Odd(e.to_string()))?;
+        self.pool.request(request).await.map_err(|e| self.away(innermost(&e)))
+    }
+
+    /// One request; the body of a good answer.
+    pub async fn call(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, CallError> {
+        self.answer(method, path, body).await.map(|(_, body)| body)
+    }
+
+    /// One request; head and body of a good answer.
+    pub async fn answer(&self, method: Method, path: &str, body: Bytes) -> Result<(Parts, Bytes), CallError> {
         let exchange = async {
-            let answer = self.pool.request(request).await.map_err(|e| away(innermost(&e)))?;
-            let (head, body) = answer.into_parts();
-            let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|e| away(e.to_string()))?.to_bytes();
+            let (head, body) = self.send(method, path, body).await?.into_parts();
+            let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|e| self.away(e.to_string()))?.to_bytes();
             Ok::<_, CallError>((head, body))
         };
         let (head, body) = tokio::time::timeout(self.timeout, exchange)
             .await
-            .map_err(|_| away(format!("no answer within {:?}", self.timeout)))??;
-        if head.status.is_success() {
-            return Ok(body);
-        }
-        let retry_after = head.headers.get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
-        let problem: Problem = serde_json::from_slice(&body).unwrap_or_default();
-        let detail = match (problem.title.is_empty(), problem.detail.is_empty()) {
-            (false, false) => format!("{}: {}", problem.title, problem.detail),
-            (false, true) => problem.title,
-            (true, false) => problem.detail,
-            (true, true) => head.status.canonical_reason().unwrap_or("an error without explanation").to_owned(),
-        };
-        Err(CallError::Problem { status: head.status, detail, retry_after: retry_after.map(Duration::from_secs) })
+            .map_err(|_| self.away(format!("no answer within {:?}", self.timeout)))??;
+        if head.status.is_success() { Ok((head, body)) } else { Err(problem(&head, &body)) }
     }
+}
+
+/// An answer that is taken piece by piece.
+pub struct Pieces {
+    base: String,
+    body: Incoming,
+    timeout: Duration,
+}
+
+impl Pieces {
+    /// The next bytes; `None`: the answer has ended as it should.
+    pub async fn next(&mut self) -> Result<Option<Bytes>, CallError> {
+        let away = |reason: String| CallError::Away { base: self.base.clone(), reason };
+        loop {
+            let frame = tokio::time::timeout(self.timeout, self.body.frame()).await;
+            match frame.map_err(|_| away(format!("nothing more within {:?}", self.timeout)))? {
+                None => return Ok(None),
+                Some(Err(error)) => return Err(away(format!("the answer broke off: {}", innermost(&error)))),
+                Some(Ok(frame)) => {
+                    if let Ok(bytes) = frame.into_data() {
+                        return Ok(Some(bytes));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The error that an answer describes.
+fn problem(head: &Parts, body: &[u8]) -> CallError {
+    let retry_after = head.headers.get(header::RETRY_AFTER).and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok());
+    let problem: Problem = serde_json::from_slice(body).unwrap_or_default();
+    let detail = match (problem.title.is_empty(), problem.detail.is_empty()) {
+        (false, false) => format!("{}: {}", problem.title, problem.detail),
+        (false, true) => problem.title,
+        (true, false) => problem.detail,
+        (true, true) => head.status.canonical_reason().unwrap_or("an error without explanation").to_owned(),
+    };
+    CallError::Problem { status: head.status, detail, retry_after: retry_after.map(Duration::from_secs) }
 }
 
 /// `id` as one segment of a path.

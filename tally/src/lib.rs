@@ -2,10 +2,13 @@
 //!
 //! Layers below never see configuration files, sockets or signals; all of that is here.
 
+mod backup;
 mod bench;
 mod cli;
 mod client;
 mod config;
+mod explain;
+mod export;
 mod failure;
 mod import;
 mod logging;
@@ -15,6 +18,8 @@ mod repair;
 mod seed;
 mod serve;
 mod suggest;
+mod times;
+mod tools;
 
 use std::process::ExitCode;
 
@@ -56,6 +61,13 @@ async fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Bench(args) => bench::run(args).await,
         Command::Verify(args) => repair::verify(args).await,
         Command::Rebuild(args) => repair::rebuild(args).await,
+        Command::Explain(args) => explain::run(args).await,
+        Command::Export(args) => export::run(args).await,
+        Command::Backup(args) => backup::backup(args).await,
+        Command::Restore(args) => backup::restore(args).await,
+        Command::Config(args) => tools::config(args),
+        Command::Completions(args) => tools::completions(args),
+        Command::Man(args) => tools::man(args),
     }
 }
 

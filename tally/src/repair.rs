@@ -72,7 +72,7 @@ fn body(args: &ScopeArgs) -> Result<OrderBody, Failure> {
 }
 
 /// Opens the store here, counts what its last process journalled, and verifies.
-async fn offline(config: &Config, body: &OrderBody) -> Result<Report, Failure> {
+pub async fn offline(config: &Config, body: &OrderBody) -> Result<Report, Failure> {
     let node = Node::open(config, Opening::Check).await?;
     let failed = |e: store::StoreError| Failure::unreachable(e.to_string());
     node.take_over().await.map_err(failed)?;
@@ -139,11 +139,12 @@ fn show(report: &Report, as_json: bool) -> Result<(), Failure> {
 }
 
 /// The exit code: 1 where something differs still.
-fn verdict(report: &Report) -> u8 {
+pub fn verdict(report: &Report) -> u8 {
     if report.drifted == report.repaired { OK } else { NEGATIVE }
 }
 
-fn describe(report: &Report) -> String {
+/// The report for people.
+pub fn describe(report: &Report) -> String {
     let mut out = String::new();
     let seconds = Duration::from_micros(u64::try_from(report.finished - report.started).unwrap_or(0)).as_secs_f64();
     let verdict = match (report.drifted, report.repaired) {

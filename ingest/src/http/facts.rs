@@ -1,7 +1,7 @@
 //! Many facts in one request: bulk writes and imports.
 
 use axum::{Json, extract::State};
-use schema::{FactKey, Kinds, Member, Micros, Namespace, Register, TargetKey};
+use schema::{FactKey, Kinds, Member, Micros, Namespace, Reason, Register, TargetKey};
 use serde::{Deserialize, Deserializer, Serialize};
 use store::protocol::{Outcome, WriteRequest};
 
@@ -28,6 +28,10 @@ struct Item {
     /// `Some(None)`: withdraw; `None`: the only choice of the kind.
     #[serde(default, deserialize_with = "present")]
     choice: Option<Option<String>>,
+    /// The reason of a register that hides, instead of a choice; imports only.
+    register: Option<Reason>,
+    /// Whether that register hides.
+    hidden: Option<bool>,
     at: Option<String>,
 }
 
@@ -122,10 +126,15 @@ fn parse_items(body: &[u8]) -> Result<Vec<Result<Item, Problem>>, Problem> {
 
 fn request(kinds: &Kinds, namespace: &Namespace, item: Item, now: Micros) -> Result<WriteRequest, Problem> {
     let kind = known_kind(kinds, &item.kind)?;
-    let value = match &item.choice {
-        Some(None) => 0,
-        Some(Some(name)) => known_choice(kind, name)?,
-        None => only_choice(kind)?,
+    let (register, value) = match (item.register, item.hidden, &item.choice) {
+        (Some(reason), Some(hidden), None) if item.at.is_some() => (Register::Hide(reason), u8::from(hidden)),
+        (None, None, Some(None)) => (Register::Choice, 0),
+        (None, None, Some(Some(name))) => (Register::Choice, known_choice(kind, name)?),
+        (None, None, None) => (Register::Choice, only_choice(kind)?),
+        _ => {
+            let detail = "`register` needs `hidden` and `at`, and no `choice`: it is for lines of an export";
+            return Err(Problem::bad("register", "register", detail));
+        }
     };
     let at = item.at.as_deref().map(|text| parse_micros(text, "at")).transpose()?;
     if at.is_some_and(|at| at > now) {
@@ -136,5 +145,5 @@ fn request(kinds: &Kinds, namespace: &Namespace, item: Item, now: Micros) -> Res
         kind: kind.name.clone(),
         member: Member::parse(&item.user).map_err(|e| Problem::bad("bad-id", "user", e))?,
     };
-    Ok(WriteRequest { key, register: Register::Choice, value, at })
+    Ok(WriteRequest { key, register, value, at })
 }

@@ -7,6 +7,7 @@
 //! comes next. After an I/O error nothing is answered `Ok` until the directory is opened again.
 
 mod cells;
+mod copy;
 mod counters;
 mod dir;
 mod facts;
@@ -31,6 +32,7 @@ use std::{
 
 use schema::{LaneId, Slot};
 
+pub use copy::{BLOCK_BYTES, BadBlock, RowCopy, check_block};
 pub use dir::OpenError;
 use rows::Rows;
 use writer::Writer;

@@ -3,6 +3,7 @@
 
 mod audit;
 mod build;
+mod explain;
 mod lane;
 mod mutation;
 mod promote;
@@ -20,6 +21,7 @@ use std::{
 use schema::{DEFAULT_LEVEL, Kinds, Level, Micros, RootHead, SMALL_LIMIT, ShardKey, Slot};
 
 pub use audit::AuditReport;
+pub use explain::{Explained, FoundIntent, MAX_INTENTS, MAX_LOOKED_AT, RECENT_SLOTS};
 pub use lane::{IdSource, Lane};
 #[cfg(feature = "mutations")]
 pub use mutation::Mutation;

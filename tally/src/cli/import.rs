@@ -12,7 +12,8 @@ use super::UrlArgs;
     after_help = "Examples:\n  tally import likes.csv --namespace video --kind like --columns user,target,at --time-unit ms\n  \
 tally import activity.txt.gz --namespace higgs --columns user,target,at,type --delimiter ' ' --time-unit s --where type=RT\n  \
 zcat votes.ndjson.gz | tally import - --format ndjson --namespace video --kind reaction\n  \
-tally import big.csv.gz --namespace video --columns user,target,at --resume big.state\n\n\
+tally import big.csv.gz --namespace video --columns user,target,at --resume big.state\n  \
+tally import all.ndjson.gz --format tally --namespace video\n\n\
 Columns are named user, target, at, type, choice, kind; `-` or `_` skips one. In NDJSON these are the keys; \
 `user=actor` reads another. Without a choice column the choice is --choice; an empty choice withdraws. \
 Repeating an import changes nothing. A file is read as gzip by its first bytes, whatever its name."
@@ -74,6 +75,8 @@ pub enum RowFormat {
     Delimited,
     /// One JSON object a line.
     Ndjson,
+    /// Lines that `tally export` wrote.
+    Tally,
 }
 
 /// Unit of the times in a file.

@@ -1,20 +1,26 @@
 //! The command line.
 
 mod bench;
+mod copy;
+mod explain;
 mod import;
 mod look;
 mod repair;
 mod serve;
+mod tools;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
 pub use bench::{BenchArgs, BenchLoad, BenchWay, BenchWhat};
+pub use copy::{BackupArgs, ExportArgs, RestoreArgs};
+pub use explain::ExplainArgs;
 pub use import::{ImportArgs, RowFormat, TimeUnit};
 pub use look::{GetArgs, TopArgs};
 pub use repair::{RebuildArgs, ScopeArgs, VerifyArgs};
 pub use serve::ServeArgs;
+pub use tools::{CompletionShell, CompletionsArgs, ConfigAction, ConfigCommand, ManArgs};
 
 const CODES: &str = "Exit codes: 0 as asked; 1 the answer is no (drift found, rows refused under --strict); 2 command line, \
 configuration or request at fault; 3 a server, file or data directory cannot be reached or used; 4 a bug in Tally.";
@@ -49,6 +55,20 @@ pub enum Command {
     Get(GetArgs),
     /// Measures likes per second, answer times and freshness, beside the bare storage engine
     Bench(BenchArgs),
+    /// Says in words what is stored about one fact, whether it is counted, and what is pending
+    Explain(ExplainArgs),
+    /// Writes facts as lines of JSON that `import` takes back
+    Export(ExportArgs),
+    /// Copies every row of a running server, consistently, into a directory
+    Backup(BackupArgs),
+    /// Makes a data directory of a backup, checks it, and verifies the counts
+    Restore(RestoreArgs),
+    /// Shows the settings in force with the source of each, or checks a configuration file
+    Config(ConfigCommand),
+    /// Writes a completion script for a shell to standard output
+    Completions(CompletionsArgs),
+    /// Writes man pages, one for each command
+    Man(ManArgs),
 }
 
 /// Where settings come from besides the environment.

@@ -1,9 +1,13 @@
 //! Settings: defaults, then a TOML file, then `TALLY_…` variables, then flags; unknown names refused.
 
+mod effective;
 mod kinds;
 mod values;
 
-use std::{net::SocketAddr, path::Path, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, net::SocketAddr, path::Path, path::PathBuf, time::Duration};
+
+use effective::Given;
+pub use effective::to_toml;
 
 use schema::Kinds;
 use values::Value;
@@ -42,6 +46,8 @@ macro_rules! settings {
             $( #[doc = $doc] pub $name: $type, )*
             /// What is counted; in the file `[kinds.NAME]`, in `TALLY_KINDS` the same as JSON.
             pub kinds: Kinds,
+            /// Text and place of every setting that is not left at its default.
+            given: BTreeMap<String, Given>,
         }
 
         /// Every setting that is one text; `kinds` comes besides.
@@ -52,6 +58,7 @@ macro_rules! settings {
                 Self {
                     $( $name: <$type>::read($default).expect("defaults are read by a test"), )*
                     kinds: schema::default_kinds(),
+                    given: BTreeMap::new(),
                 }
             }
         }
@@ -158,6 +165,7 @@ impl Config {
     fn set_flags(&mut self, flags: &[(String, String)]) -> Result<(), Failure> {
         for (key, text) in flags {
             self.set_from(key, text, "command line", || format!("`{key}`"))?;
+            self.given(key, text, "command line".to_owned());
         }
         self.check()
     }
@@ -176,6 +184,7 @@ impl Config {
         for (key, value) in table {
             if key == "kinds" {
                 self.kinds = kinds::from_toml(value).map_err(|e| Failure::usage(format!("{place}: {e}")))?;
+                self.given("kinds", "", format!("file {place}"));
                 continue;
             }
             let text = match value {
@@ -191,13 +200,19 @@ impl Config {
                 }
             };
             self.set_from(&key, &text, &place, || format!("`{key}`"))?;
+            self.given(&key, &text, format!("file {place}"));
         }
         Ok(())
+    }
+
+    fn given(&mut self, key: &str, text: &str, place: String) {
+        self.given.insert(key.to_owned(), Given { text: text.to_owned(), place });
     }
 
     fn set_env(&mut self, variable: &str, key: &str, text: &str) -> Result<(), Failure> {
         if key == "kinds" {
             self.kinds = kinds::from_json(text).map_err(|e| Failure::usage(format!("environment: {variable}: {e}")))?;
+            self.given("kinds", "", format!("environment {variable}"));
             return Ok(());
         }
         if !KEYS.iter().any(|k| k.name == key) {
@@ -205,7 +220,9 @@ impl Config {
             let near = suggestion(variable, known.iter().map(String::as_str));
             return Err(Failure::usage(format!("environment: {variable} is not a setting of Tally{near}")));
         }
-        self.set_from(key, text, "environment", || variable.to_owned())
+        self.set_from(key, text, "environment", || variable.to_owned())?;
+        self.given(key, text, format!("environment {variable}"));
+        Ok(())
     }
 
     fn set_from(&mut self, key: &str, text: &str, place: &str, shown: impl Fn() -> String) -> Result<(), Failure> {

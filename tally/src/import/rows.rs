@@ -11,7 +11,9 @@ use crate::{
 };
 
 /// What a column may be.
-const NAMES: [&str; 6] = ["user", "target", "at", "type", "choice", "kind"];
+const NAMES: [&str; 8] = ["user", "target", "at", "type", "choice", "kind", "register", "hidden"];
+/// The keys of lines that `tally export` writes.
+const EXPORTED: [&str; 7] = ["user", "target", "kind", "choice", "register", "hidden", "at"];
 
 /// A fact as the API takes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -22,8 +24,15 @@ pub struct Row {
     pub kind: String,
     /// Id of the member.
     pub user: String,
-    /// The choice; `None` withdraws.
-    pub choice: Option<String>,
+    /// The choice; `Some(None)` withdraws, `None` is a line of another register.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub choice: Option<Option<String>>,
+    /// The reason of a register that hides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub register: Option<String>,
+    /// Whether that register hides.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hidden: Option<bool>,
     /// When, in microseconds, as text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
@@ -82,7 +91,11 @@ impl Layout {
                 })?
             }
         };
-        let columns = columns(&args.columns, format)?;
+        let exported = format == RowFormat::Tally;
+        if exported && (!args.columns.is_empty() || args.choice.is_some()) {
+            return Err(Failure::usage("--format tally says what the columns are; leave --columns and --choice out"));
+        }
+        let columns = if exported { columns(&EXPORTED.map(str::to_owned), format) } else { columns(&args.columns, format) }?;
         let mut filters = Vec::new();
         for filter in &args.filters {
             let (name, value) =
@@ -95,6 +108,7 @@ impl Layout {
             ));
         }
         let unit = match args.time_unit {
+            _ if exported => 1,
             TimeUnit::S => 1_000_000,
             TimeUnit::Ms => 1_000,
             TimeUnit::Us => 1,
@@ -130,7 +144,7 @@ impl Layout {
         }
         let fields = match self.format {
             RowFormat::Delimited => self.split(text)?,
-            RowFormat::Ndjson => self.pick(text)?,
+            RowFormat::Ndjson | RowFormat::Tally => self.pick(text)?,
         };
         if self.filters.iter().any(|(at, wanted)| fields[*at].as_deref() != Some(wanted)) {
             return Ok(Line::Filtered);
@@ -145,13 +159,21 @@ impl Layout {
         TargetKey::new(&self.namespace, &target).map_err(|e| format!("`target`: {e}"))?;
         Member::parse(&user).map_err(|e| format!("`user`: {e}"))?;
         let kind = if has("kind") { required("kind")? } else { self.kind.clone() };
+        let register = field("register");
+        let hidden = match (&register, field("hidden").as_deref()) {
+            (None, None) => None,
+            (Some(_), Some("true")) => Some(true),
+            (Some(_), Some("false")) => Some(false),
+            _ => return Err("`register` and `hidden` (true or false) belong together".to_owned()),
+        };
         // An empty or null choice withdraws; where rows have none, all pick the same.
         let choice = match has("choice") {
             true => field("choice").filter(|c| !c.is_empty()),
             false => Some(self.choice.clone().unwrap_or_else(|| kind.clone())),
         };
         let at = has("at").then(|| required("at")).transpose()?.map(|at| self.time(&at)).transpose()?;
-        Ok(Line::Fact(Row { target, kind, user, choice, at: at.map(|at| at.to_string()) }))
+        let choice = register.is_none().then_some(choice);
+        Ok(Line::Fact(Row { target, kind, user, choice, register, hidden, at: at.map(|at| at.to_string()) }))
     }
 
     fn time(&self, text: &str) -> Result<Micros, String> {
@@ -191,7 +213,8 @@ impl Layout {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) => Ok(Some(text.clone())),
             Some(Value::Number(number)) => Ok(Some(number.to_string())),
-            Some(_) => Err(format!("`{}` is neither text nor number", column.key)),
+            Some(Value::Bool(value)) => Ok(Some(value.to_string())),
+            Some(_) => Err(format!("`{}` is neither text, number nor true or false", column.key)),
         };
         self.columns.iter().map(value).collect()
     }
@@ -252,7 +275,7 @@ mod tests {
     fn row(layout: &Layout, line: &str) -> Result<(String, String, String, String, String), String> {
         let none = || "none".to_owned();
         match layout.read(line.as_bytes())? {
-            Line::Fact(r) => Ok((r.user, r.target, r.kind, r.choice.unwrap_or_else(none), r.at.unwrap_or_else(none))),
+            Line::Fact(r) => Ok((r.user, r.target, r.kind, r.choice.flatten().unwrap_or_else(none), r.at.unwrap_or_else(none))),
             Line::Filtered => Err("filtered".into()),
             Line::Blank => Err("blank".into()),
         }

@@ -132,7 +132,7 @@ impl Parts {
 
     /// What the routes of `/v1/ops` work with.
     pub fn ops(&self) -> Ops {
-        Ops::new(self.protocol.clone(), self.rebuilder.clone(), self.aggregator.clone(), &self.left)
+        Ops::new(self.protocol.clone(), self.rebuilder.clone(), self.aggregator.clone(), self.engine.clone(), &self.left)
     }
 
     /// Answers what was taken in, counts what is queued, writes out what the store holds in at most

@@ -1,5 +1,8 @@
 //! `/v1/ops`: verify, rebuild, top. Long work runs as jobs; ask for its progress.
 
+mod backup;
+mod explain;
+mod export;
 mod repair;
 mod top;
 
@@ -20,7 +23,7 @@ use ingest::http::Problem;
 use rebuilder::Rebuilder;
 use schema::{KindName, LaneId};
 use serde_json::json;
-use store::{Protocol, StoreResult};
+use store::{Protocol, StoreResult, embedded::Embedded};
 use tokio::sync::Semaphore;
 
 pub use repair::{OrderBody, order};
@@ -45,6 +48,9 @@ pub struct Ops {
     /// One full scan for `top` at a time.
     scans: Arc<Semaphore>,
     aggregator: Aggregator,
+    engine: Arc<Embedded>,
+    /// One backup at a time: each keeps old rows in the store.
+    copies: Arc<Semaphore>,
 }
 
 /// Where the routes find what they need, once the store is open.
@@ -67,6 +73,9 @@ impl OpsApi {
             .route("/v1/ops/jobs", get(jobs))
             .route("/v1/ops/jobs/{id}", get(job))
             .route("/v1/ops/top", get(top::top))
+            .route("/v1/ops/backup", get(backup::backup))
+            .route("/v1/ops/explain", get(explain::get))
+            .route("/v1/ops/export", get(export::get))
             .with_state(self.clone())
     }
 
@@ -81,9 +90,9 @@ fn query_problem(field: &str, detail: impl std::fmt::Display) -> Problem {
 
 impl Ops {
     /// Routes over `protocol` and `rebuilder`.
-    pub fn new(protocol: Protocol, rebuilder: Rebuilder, aggregator: Aggregator, left: &[LaneId]) -> Self {
-        let scans = Arc::new(Semaphore::new(1));
-        Self { protocol, rebuilder, jobs: Jobs::default(), left: left.into(), scans, aggregator }
+    pub fn new(protocol: Protocol, rebuilder: Rebuilder, aggregator: Aggregator, engine: Arc<Embedded>, left: &[LaneId]) -> Self {
+        let [scans, copies] = [1, 1].map(|at_once| Arc::new(Semaphore::new(at_once)));
+        Self { protocol, rebuilder, jobs: Jobs::default(), left: left.into(), scans, aggregator, engine, copies }
     }
 
     /// Everything answered so far is counted afterwards, whatever became of its event.

@@ -1,0 +1,36 @@
+//! `GET /v1/ops/explain`: everything that is stored about one fact.
+
+use axum::{
+    Json,
+    extract::{Query, State, rejection::QueryRejection},
+};
+use ingest::http::Problem;
+use serde::Deserialize;
+
+use super::{OpsApi, query_problem};
+use crate::explain::{Explanation, explain, key};
+
+/// Query of `GET /v1/ops/explain`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ExplainQuery {
+    namespace: String,
+    target: String,
+    kind: String,
+    member: String,
+}
+
+pub(super) async fn get(
+    State(api): State<OpsApi>,
+    query: Result<Query<ExplainQuery>, QueryRejection>,
+) -> Result<Json<Explanation>, Problem> {
+    let ops = api.ops()?;
+    let Query(q) = query.map_err(|e| query_problem("query", e.body_text()))?;
+    let kinds = &ops.protocol.settings().kinds;
+    let key = key(kinds, &q.namespace, &q.target, &q.kind, &q.member);
+    let key = key.map_err(|(field, why)| match field {
+        "kind" => Problem::bad("unknown-kind", field, why),
+        _ => Problem::bad("bad-id", field, why),
+    })?;
+    Ok(Json(explain(&ops.protocol, &key).await?))
+}

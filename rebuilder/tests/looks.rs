@@ -50,7 +50,11 @@ impl World {
     }
 
     async fn count(&self, key: &FactKey) {
-        self.protocol.reconcile(&key.shard(Shard::ROOT), std::slice::from_ref(&key.member)).await.unwrap();
+        let (root, members) = (key.shard(Shard::ROOT), std::slice::from_ref(&key.member));
+        self.protocol.reconcile(&root, members).await.unwrap();
+        if let Some(level) = self.protocol.read_small(&root).await.unwrap().0.level() {
+            self.protocol.reconcile(&root.with_shard(leaf_of(&key.member, level)), members).await.unwrap();
+        }
     }
 
     /// Everything of namespace `t`, in pages of `limit`.

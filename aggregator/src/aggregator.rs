@@ -16,7 +16,7 @@ use futures::{
 };
 use prometheus::Registry;
 use schema::{Member, Micros, ShardKey, TargetKey};
-use store::{Protocol, StoreError, StoreResult, protocol::Reconciled};
+use store::{Protocol, StoreError, StoreResult, protocol::Reconciled, switch::Switch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{AggregatorSettings, MemoryBus, Notice, metrics::AggregatorMetrics};
@@ -46,6 +46,7 @@ pub struct Aggregator {
     on_counted: OnCounted,
     settings: AggregatorSettings,
     metrics: AggregatorMetrics,
+    pause: Switch,
     /// Notices taken from the bus and not done with.
     taken: Arc<AtomicUsize>,
 }
@@ -67,6 +68,7 @@ impl Aggregator {
             on_counted: Arc::new(|_| {}),
             settings,
             metrics: AggregatorMetrics::default(),
+            pause: Switch::default(),
             taken: Arc::default(),
         }
     }
@@ -75,6 +77,14 @@ impl Aggregator {
     #[must_use]
     pub fn on_counted(mut self, hook: OnCounted) -> Self {
         self.on_counted = hook;
+        self
+    }
+
+    /// Nothing is taken from the queues while `pause` is on; what does not fit into them meanwhile is
+    /// counted by the sweep.
+    #[must_use]
+    pub fn paused_by(mut self, pause: Switch) -> Self {
+        self.pause = pause;
         self
     }
 
@@ -147,7 +157,8 @@ impl Aggregator {
         let listener = self.bus.listen(&buckets);
         loop {
             // A shard in flight is looked at again afterwards: what came meanwhile waits for it.
-            let free = self.settings.parallel.max(1).saturating_sub(in_flight.len());
+            let paused = self.pause.is_on();
+            let free = if paused { 0 } else { self.settings.parallel.max(1).saturating_sub(in_flight.len()) };
             for work in self.pick(&buckets, &mut next, free, &mut waiting, &mut busy) {
                 let this = self.clone();
                 in_flight.push(async move { this.reconcile(work).await }.boxed());
@@ -162,7 +173,8 @@ impl Aggregator {
             }
             if in_flight.is_empty() {
                 tokio::select! {
-                    () = listener.notified() => {}
+                    () = listener.notified(), if !paused => {}
+                    () = self.pause.off(), if paused => {}
                     () = stop.cancelled() => {}
                 }
                 continue;

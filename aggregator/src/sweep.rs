@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use prometheus::Registry;
 use schema::Micros;
-use store::{Protocol, StoreResult, protocol::SweepReport};
+use store::{Protocol, StoreResult, protocol::SweepReport, switch::Switch};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::SweepMetrics;
@@ -15,13 +15,21 @@ use crate::metrics::SweepMetrics;
 pub struct Sweep {
     protocol: Protocol,
     interval: Duration,
+    pause: Switch,
     metrics: SweepMetrics,
 }
 
 impl Sweep {
     /// A pass begins `interval` after the end of the one before; half a slot is a good value.
     pub fn new(protocol: Protocol, interval: Duration) -> Self {
-        Self { protocol, interval, metrics: SweepMetrics::default() }
+        Self { protocol, interval, pause: Switch::default(), metrics: SweepMetrics::default() }
+    }
+
+    /// No pass begins while `pause` is on.
+    #[must_use]
+    pub fn paused_by(mut self, pause: Switch) -> Self {
+        self.pause = pause;
+        self
     }
 
     /// Adds the sweep's metrics to a registry.
@@ -39,6 +47,10 @@ impl Sweep {
     /// Passes until `stop`. A pass that is cut off is safe: the next process begins its slot again.
     pub async fn run(&self, stop: CancellationToken) {
         while !stop.is_cancelled() {
+            tokio::select! {
+                () = self.pause.off() => {}
+                () = stop.cancelled() => return,
+            }
             let pass = self.run_once();
             let result = tokio::select! {
                 result = pass => result,

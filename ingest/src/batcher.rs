@@ -10,11 +10,11 @@ use std::{
     sync::Arc,
 };
 
-use schema::{ChangeEvent, FactKey, Micros, ShardKey};
+use schema::{ChangeEvent, Fact, FactKey, Micros, Shard, ShardKey};
 use store::{
     Protocol,
     bus::EventSink,
-    protocol::{Lane, WriteRequest, Written},
+    protocol::{Lane, Outcome, WriteRequest, Written},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -23,18 +23,21 @@ use tokio::{
 
 use tokio_util::sync::CancellationToken;
 
-use crate::{metrics::IngestMetrics, settings::IngestSettings};
+use crate::{Bar, Gate, Mode, admission::Admission, metrics::IngestMetrics, settings::IngestSettings};
+
+/// What became of one request, or what barred it.
+pub(crate) type Answer = Result<Written, Bar>;
 
 /// One request on its way to the batcher.
 pub(crate) struct Job {
     pub request: WriteRequest,
-    pub reply: oneshot::Sender<Written>,
+    pub reply: oneshot::Sender<Answer>,
 }
 
 /// A write and everybody who waits for it.
 struct Entry {
     request: WriteRequest,
-    replies: Vec<oneshot::Sender<Written>>,
+    replies: Vec<oneshot::Sender<Answer>>,
 }
 
 impl Entry {
@@ -52,10 +55,18 @@ struct Line {
     waiting: VecDeque<Entry>,
 }
 
+/// What a micro-batch needs to be written. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Writing {
+    pub protocol: Protocol,
+    pub lane: Arc<Lane>,
+    pub sink: Arc<dyn EventSink>,
+    pub admission: Admission,
+    pub gate: Gate,
+}
+
 pub(crate) struct Batcher {
-    protocol: Protocol,
-    lane: Arc<Lane>,
-    sink: Arc<dyn EventSink>,
+    writing: Writing,
     settings: IngestSettings,
     metrics: IngestMetrics,
     lines: HashMap<FactKey, Line>,
@@ -67,13 +78,7 @@ pub(crate) struct Batcher {
 }
 
 impl Batcher {
-    pub fn new(
-        protocol: Protocol,
-        lane: Arc<Lane>,
-        sink: Arc<dyn EventSink>,
-        settings: IngestSettings,
-        metrics: IngestMetrics,
-    ) -> Self {
+    pub fn new(writing: Writing, settings: IngestSettings, metrics: IngestMetrics) -> Self {
         let settings = IngestSettings {
             queue: settings.queue.max(1),
             batch: settings.batch.max(1),
@@ -81,7 +86,7 @@ impl Batcher {
             ..settings
         };
         let (lines, ready, batches) = (HashMap::new(), VecDeque::new(), JoinSet::new());
-        Self { protocol, lane, sink, settings, metrics, lines, ready, batches, held: 0 }
+        Self { writing, settings, metrics, lines, ready, batches, held: 0 }
     }
 
     /// Runs until `stop`, and until everything that was queued by then is answered.
@@ -148,9 +153,9 @@ impl Batcher {
                 entries.push(entry);
             }
             self.metrics.batch.observe(entries.len() as f64);
-            let (protocol, lane, sink) = (self.protocol.clone(), self.lane.clone(), self.sink.clone());
+            let writing = self.writing.clone();
             // A task of its own: a caller that goes away does not stop a write that was begun.
-            self.batches.spawn(async move { write(&protocol, &lane, &*sink, entries).await });
+            self.batches.spawn(async move { write(&writing, entries).await });
         }
     }
 
@@ -167,23 +172,52 @@ impl Batcher {
     }
 }
 
-/// Writes, answers, publishes, in that order.
-async fn write(protocol: &Protocol, lane: &Lane, sink: &dyn EventSink, entries: Vec<Entry>) -> Vec<FactKey> {
-    let (requests, replies): (Vec<WriteRequest>, Vec<_>) = entries.into_iter().map(|e| (e.request, e.replies)).unzip();
-    let (written, completion) = protocol.write(lane, &requests).await;
-    let now = protocol.clock().now();
-    let keys: Vec<FactKey> = requests.into_iter().map(|r| r.key).collect();
-    let events = events(&keys, &written, now);
-    for (written, replies) in written.into_iter().zip(replies) {
-        for reply in replies {
-            let _ = reply.send(written.clone()); // A caller that has gone needs no answer.
+/// Asks who may, writes, answers, publishes, in that order. All keys, for the batcher to go on with.
+async fn write(writing: &Writing, entries: Vec<Entry>) -> Vec<FactKey> {
+    let Writing { protocol, lane, sink, admission, gate } = writing;
+    let (mut requests, mut replies): (Vec<WriteRequest>, Vec<_>) = entries.into_iter().map(|e| (e.request, e.replies)).unzip();
+    let mut refused = Vec::new();
+    match admission.bars(&requests).await {
+        Ok(bars) => {
+            // From the back, so that places before stay what they are.
+            for (i, bar) in bars.into_iter().enumerate().rev() {
+                let Some(bar) = bar else { continue };
+                refused.push(requests.remove(i).key);
+                answer(replies.remove(i), &Err(bar));
+            }
+        }
+        Err(error) => {
+            let text = error.to_string();
+            let failed = Written { outcome: Outcome::Unavailable(text), version: 0, fact: Fact::default(), shard: Shard::ROOT };
+            replies.into_iter().for_each(|replies| answer(replies, &Ok(failed.clone())));
+            return requests.into_iter().map(|r| r.key).collect();
         }
     }
-    sink.publish(events).await;
+    if requests.is_empty() {
+        return refused;
+    }
+    let (written, completion) = protocol.write(lane, &requests).await;
+    let now = protocol.clock().now();
+    let mut keys: Vec<FactKey> = requests.into_iter().map(|r| r.key).collect();
+    // Under `shed` the sweep counts what was written.
+    let events = if gate.mode() == Mode::Shed { Vec::new() } else { events(&keys, &written, now) };
+    for (written, replies) in written.into_iter().zip(replies) {
+        answer(replies, &Ok(written));
+    }
+    if !events.is_empty() {
+        sink.publish(events).await;
+    }
     if let Some(completion) = completion {
         protocol.complete(completion).await;
     }
+    keys.append(&mut refused);
     keys
+}
+
+fn answer(replies: Vec<oneshot::Sender<Answer>>, answer: &Answer) {
+    for reply in replies {
+        let _ = reply.send(answer.clone()); // A caller that has gone needs no answer.
+    }
 }
 
 /// One event for each shard that was written to.

@@ -12,7 +12,7 @@ use std::{
 };
 
 use moka::future::Cache;
-use schema::{KindName, Micros, TargetKey};
+use schema::{KindName, Micros, Status, StatusKey, TargetKey};
 use store::{Protocol, StoreError, StoreResult, protocol::KindCount};
 
 use crate::{metrics::IngestMetrics, settings::IngestSettings};
@@ -25,6 +25,8 @@ pub struct Counted {
     /// Every change answered before this store time is in them: the watermark from *before* they
     /// were read, since a later one may cover changes that this reading missed.
     pub complete_until: Micros,
+    /// Whether an operator has said that the target is gone: then nobody is shown the counts.
+    pub gone: bool,
     /// Store time when they were read.
     pub read_at: Micros,
     /// Whether they are older than usual, because the store does not answer.
@@ -98,9 +100,13 @@ impl CountCache {
         let names: Vec<KindName> = self.protocol.settings().kinds.iter().map(|k| k.name.clone()).collect();
         let complete_until = self.complete_until().await?;
         let read_at = self.protocol.clock().now();
-        let counts = self.protocol.counts(target, &names).await?;
+        let gone = self.protocol.engine().any_status().await? && {
+            let status = self.protocol.status_row(&StatusKey::Target(target.clone())).await?;
+            status.is_some_and(|row| row.status == Status::Gone)
+        };
+        let counts = if gone { Vec::new() } else { self.protocol.counts(target, &names).await? };
         let stale = counts.iter().any(|c| c.counts.is_none());
-        Ok((mark, Arc::new(Counted { kinds: names.into_iter().zip(counts).collect(), complete_until, read_at, stale })))
+        Ok((mark, Arc::new(Counted { kinds: names.into_iter().zip(counts).collect(), complete_until, gone, read_at, stale })))
     }
 
     /// The target was counted just now.

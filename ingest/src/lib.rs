@@ -3,16 +3,18 @@
 //! Never counts: it writes facts and says where something changed. An answer `applied`, `unchanged`
 //! or `accepted` is never lost and never undone by an older request (invariant I3).
 
+mod admission;
 mod batcher;
 mod cache;
 pub mod http;
 mod metrics;
+mod mode;
 mod settings;
 
 use std::sync::Arc;
 
 use prometheus::Registry;
-use schema::{Fact, Micros, Shard, TargetKey};
+use schema::{Fact, Micros, Shard, StatusKey, TargetKey};
 use store::{
     Protocol, StoreResult,
     bus::EventSink,
@@ -24,16 +26,25 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use batcher::{Batcher, Job};
+use admission::Admission;
+pub use admission::Bar;
+use batcher::{Answer, Batcher, Job, Writing};
 use cache::CountCache;
 pub use cache::Counted;
 use metrics::IngestMetrics;
+pub use mode::{Gate, Mode, Refused};
 pub use settings::IngestSettings;
 
-/// There is no room for another request now; nothing was written.
+/// Why a request was not taken; nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("no capacity now: too many requests wait; try again later")]
-pub struct NoCapacity;
+pub enum Refusal {
+    /// There is no room for another request now.
+    #[error("no capacity now: too many requests wait; try again later")]
+    NoCapacity,
+    /// The status of the target or of the user does not allow it.
+    #[error(transparent)]
+    Barred(#[from] Bar),
+}
 
 /// The ingest role; cheap to clone.
 #[derive(Clone)]
@@ -41,6 +52,8 @@ pub struct Ingest {
     protocol: Protocol,
     queue: mpsc::Sender<Job>,
     cache: CountCache,
+    admission: Admission,
+    gate: Gate,
     stop: CancellationToken,
     metrics: IngestMetrics,
     settings: IngestSettings,
@@ -53,7 +66,10 @@ impl Ingest {
         let metrics = IngestMetrics::default();
         let (queue, receiver) = mpsc::channel(settings.queue.max(1));
         let closing = CancellationToken::new();
+        let (admission, gate) = (Admission::new(protocol.clone()), Gate::default());
         let ingest = Self {
+            admission: admission.clone(),
+            gate: gate.clone(),
             cache: CountCache::new(protocol.clone(), &settings, metrics.clone()),
             protocol: protocol.clone(),
             queue,
@@ -62,7 +78,11 @@ impl Ingest {
             settings: settings.clone(),
         };
         let lane = Arc::new(lane);
-        let batcher = Batcher::new(protocol.clone(), lane.clone(), sink, settings.clone(), metrics);
+        let batcher = Batcher::new(
+            Writing { protocol: protocol.clone(), lane: lane.clone(), sink, admission, gate },
+            settings.clone(),
+            metrics,
+        );
         let handle = tokio::spawn(async move {
             let run = batcher.run(receiver, closing.clone());
             let touch = async {
@@ -92,17 +112,17 @@ impl Ingest {
     }
 
     /// Writes one register. When the caller goes away the write goes on.
-    pub async fn write(&self, request: WriteRequest) -> Result<Written, NoCapacity> {
+    pub async fn write(&self, request: WriteRequest) -> Result<Written, Refusal> {
         let (reply, answer) = oneshot::channel();
         if self.queue.try_send(Job { request, reply }).is_err() {
             self.metrics.no_capacity.inc();
-            return Err(NoCapacity);
+            return Err(Refusal::NoCapacity);
         }
-        Ok(self.answer(answer).await)
+        self.answer(answer).await
     }
 
     /// Writes many; one answer for each, in order. Requests of one fact are done in their order.
-    pub async fn write_many(&self, requests: Vec<WriteRequest>) -> Vec<Result<Written, NoCapacity>> {
+    pub async fn write_many(&self, requests: Vec<WriteRequest>) -> Vec<Result<Written, Refusal>> {
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {
             let (reply, answer) = oneshot::channel();
@@ -113,10 +133,10 @@ impl Ingest {
         let mut out = Vec::with_capacity(answers.len());
         for answer in answers {
             out.push(match answer {
-                Some(answer) => Ok(self.answer(answer).await),
+                Some(answer) => self.answer(answer).await,
                 None => {
                     self.metrics.no_capacity.inc();
-                    Err(NoCapacity)
+                    Err(Refusal::NoCapacity)
                 }
             });
         }
@@ -124,16 +144,20 @@ impl Ingest {
     }
 
     /// A request that was taken in may have been carried out, whatever became of its answer.
-    async fn answer(&self, answer: oneshot::Receiver<Written>) -> Written {
+    async fn answer(&self, answer: oneshot::Receiver<Answer>) -> Result<Written, Refusal> {
         let lost = || Written {
             outcome: Outcome::Unknown("the answer was lost".into()),
             version: 0,
             fact: Fact::default(),
             shard: Shard::ROOT,
         };
-        let written = answer.await.unwrap_or_else(|_| lost());
-        self.metrics.outcomes.with_label_values(&[http::outcome_word(&written.outcome)]).inc();
-        written
+        let answered = answer.await.unwrap_or_else(|_| Ok(lost()));
+        let word = answered.as_ref().map_or("rejected", |written| http::outcome_word(&written.outcome));
+        self.metrics.outcomes.with_label_values(&[word]).inc();
+        if let Err(bar) = answered {
+            self.metrics.barred.with_label_values(&[bar.name()]).inc();
+        }
+        Ok(answered?)
     }
 
     /// Counts of every configured kind of a target, at most about a second old.
@@ -149,6 +173,24 @@ impl Ingest {
     /// The target was counted just now: what is in memory is not used again.
     pub fn forget(&self, target: &TargetKey) {
         self.cache.forget(target);
+    }
+
+    /// Which of `targets` readers are told are gone, in order; as of at most a second ago.
+    pub async fn gone(&self, targets: &[TargetKey]) -> StoreResult<Vec<bool>> {
+        self.admission.gone(targets).await
+    }
+
+    /// A status was changed through this process: it counts from now on.
+    pub fn status_changed(&self, key: &StatusKey) {
+        self.admission.forget(key);
+        if let StatusKey::Target(target) = key {
+            self.cache.forget(target);
+        }
+    }
+
+    /// What is let in; an operator's to change.
+    pub fn gate(&self) -> &Gate {
+        &self.gate
     }
 
     /// The protocol below.

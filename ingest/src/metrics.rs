@@ -3,7 +3,7 @@
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use crate::http::ROUTES;
+use crate::{Bar, http::ROUTES};
 
 /// Outcome words of a write, as labels.
 pub(crate) const OUTCOMES: [&str; 7] = ["applied", "unchanged", "superseded", "accepted", "rejected", "unavailable", "unknown"];
@@ -19,6 +19,7 @@ pub(crate) struct IngestMetrics {
     pub shared: IntCounter,
     pub no_capacity: IntCounter,
     pub outcomes: IntCounterVec,
+    pub barred: IntCounterVec,
     pub cache_hits: IntCounter,
     pub cache_loads: IntCounter,
     pub stale_answers: IntCounter,
@@ -42,12 +43,16 @@ impl Default for IngestMetrics {
             shared: counter("tally_ingest_shared_writes_total", "Requests that were served by an identical one that waited"),
             no_capacity: counter("tally_ingest_no_capacity_total", "Requests refused because the queue was full"),
             outcomes: counters("tally_ingest_outcomes_total", "Answers to writes, by outcome", &["outcome"]),
+            barred: counters("tally_ingest_barred_total", "Writes refused by a status, by status", &["status"]),
             cache_hits: counter("tally_counts_cache_hits_total", "Counts answered from memory"),
             cache_loads: counter("tally_counts_cache_loads_total", "Counts read from the store"),
             stale_answers: counter("tally_counts_stale_total", "Counts answered with stale: true"),
         };
         for outcome in OUTCOMES {
             metrics.outcomes.with_label_values(&[outcome]);
+        }
+        for bar in Bar::ALL {
+            metrics.barred.with_label_values(&[bar.name()]);
         }
         metrics
     }
@@ -89,6 +94,7 @@ impl IngestMetrics {
         for counter in [&self.shared, &self.no_capacity, &self.cache_hits, &self.cache_loads, &self.stale_answers] {
             registry.register(Box::new(counter.clone()))?;
         }
+        registry.register(Box::new(self.barred.clone()))?;
         registry.register(Box::new(self.outcomes.clone()))
     }
 }

@@ -14,7 +14,7 @@ use store::{
     Settings,
     protocol::{Outcome, WriteRequest},
 };
-use tally_ingest::{IngestSettings, NoCapacity};
+use tally_ingest::{IngestSettings, Refusal};
 
 fn request(target: &str, member: &str, value: u8) -> WriteRequest {
     let key = FactKey {
@@ -66,7 +66,7 @@ async fn a_full_queue_refuses_at_once_and_writes_nothing_of_it() {
     let w = setup_with(Settings::default(), settings).await;
     let members: Vec<String> = (0..10).map(|i| format!("u{i}")).collect();
     let answers = join_all(members.iter().map(|m| w.ingest.write(request("p", m, 1)))).await;
-    assert_eq!(answers.iter().filter(|a| **a == Err(NoCapacity)).count(), 6);
+    assert_eq!(answers.iter().filter(|a| **a == Err(Refusal::NoCapacity)).count(), 6);
     for (member, answer) in members.iter().zip(&answers) {
         assert_eq!(choice(&w, "p", member).await, u8::from(answer.is_ok()));
     }
@@ -106,7 +106,7 @@ async fn a_stopped_ingest_answers_what_it_took_and_refuses_the_rest() {
         assert_eq!(choice(&w, "p", &format!("u{i}")).await, u8::from(answer.is_ok()), "u{i}: {answer:?}");
     }
     assert!(writes[..50].iter().all(Result::is_ok));
-    assert_eq!(w.ingest.write(request("p", "late", 1)).await, Err(NoCapacity));
+    assert_eq!(w.ingest.write(request("p", "late", 1)).await, Err(Refusal::NoCapacity));
 }
 
 /// PG-10: everybody asks at the moment a hot count expires.

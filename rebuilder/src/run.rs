@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use prometheus::Registry;
 use schema::Micros;
-use store::{Protocol, StoreError, StoreResult};
+use store::{Protocol, StoreError, StoreResult, switch::Switch};
 
 use crate::{
     Progress, RebuilderSettings, Report, RunState, history,
@@ -24,13 +24,21 @@ pub struct Rebuilder {
     pub(crate) protocol: Protocol,
     pub(crate) settings: RebuilderSettings,
     metrics: Metrics,
+    pause: Switch,
 }
 
 impl Rebuilder {
     /// A rebuilder over `protocol`.
     pub fn new(protocol: Protocol, settings: RebuilderSettings) -> Self {
         let metrics = Metrics::new(protocol.clock().clone());
-        Self { protocol, settings, metrics }
+        Self { protocol, settings, metrics, pause: Switch::default() }
+    }
+
+    /// A run that repairs waits where it is while `pause` is on.
+    #[must_use]
+    pub fn paused_by(mut self, pause: Switch) -> Self {
+        self.pause = pause;
+        self
     }
 
     /// Registers the metrics of all runs.
@@ -99,6 +107,7 @@ impl Rebuilder {
         let mode = if order.mends() { Mode::Mend } else { Mode::Look };
         let rate = order.rate.unwrap_or(self.settings.rate);
         let throttle = Throttle::new(self.protocol.clock().clone(), rate, self.settings.page);
+        let throttle = if order.mends() { throttle.paused_by(self.pause.clone()) } else { throttle };
         let shared = Arc::new(Shared::new(
             self.protocol.clone(),
             self.settings.clone(),

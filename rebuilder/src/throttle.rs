@@ -1,4 +1,4 @@
-//! Rows per second, whoever reads them.
+//! Rows per second, whoever reads them; none while an operator pauses the run.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -6,7 +6,7 @@ use std::{
 };
 
 use schema::Micros;
-use store::clock::Clock;
+use store::{clock::Clock, switch::Switch};
 
 /// How much may be read at once after a pause.
 const BURST: Duration = Duration::from_millis(100);
@@ -19,11 +19,17 @@ pub(crate) struct Throttle {
     page: usize,
     /// When what was let through so far is paid for.
     paid: Mutex<Micros>,
+    pause: Switch,
 }
 
 impl Throttle {
     pub fn new(clock: Arc<dyn Clock>, rate: u64, page: usize) -> Self {
-        Self { clock, rate, page: page.max(1), paid: Mutex::new(0) }
+        Self { clock, rate, page: page.max(1), paid: Mutex::new(0), pause: Switch::default() }
+    }
+
+    /// Lets nothing through while `pause` is on.
+    pub fn paused_by(self, pause: Switch) -> Self {
+        Self { pause, ..self }
     }
 
     /// Rows to read at a time: not more than half a burst.
@@ -36,6 +42,7 @@ impl Throttle {
 
     /// Waits until `rows` that were read are paid for but for a burst.
     pub async fn take(&self, rows: usize) {
+        self.pause.off().await;
         if self.rate == 0 || rows == 0 {
             return;
         }

@@ -10,8 +10,9 @@ use bincode::{
 };
 
 use crate::{
-    Audit, ChangeEvent, ChoiceRegister, CounterRow, Counts, Fact, FactKey, HideRegister, IndexRow, Intent, JournalEntry,
-    KindName, LedgerHead, LedgerRow, Member, Micros, Reason, Register, RootHead, Shard, ShardKey, TargetKey,
+    Audit, ChangeEvent, ChoiceRegister, CounterRow, Counts, Fact, FactKey, HideChunk, HideItem, HideRegister, IndexRow, Intent,
+    JournalEntry, KindName, LedgerHead, LedgerRow, Member, Micros, Reason, Register, RootHead, Shard, ShardKey, Status,
+    StatusRow, TargetKey,
 };
 
 /// Format byte that this version writes, the same for every blob.
@@ -223,6 +224,64 @@ pub fn decode_event(bytes: &[u8]) -> Result<ChangeEvent, CodecError> {
     let shard = ShardKey { target: target(WHAT, &t)?, kind: kind(WHAT, &k)?, shard: Shard(shard) };
     let members = members.iter().map(|m| member(WHAT, m)).collect::<Result<_, _>>()?;
     Ok(ChangeEvent { shard, members, at })
+}
+
+/// Status of a target or user.
+pub fn encode_status(row: &StatusRow) -> Vec<u8> {
+    put::<_, MAX_ROW_BYTES>(&[], &(row.version, row.status as u8, row.run))
+}
+
+/// Reverse of [`encode_status`].
+pub fn decode_status(bytes: &[u8]) -> Result<StatusRow, CodecError> {
+    let (version, status, run): (i64, u8, Option<u64>) = get::<_, MAX_ROW_BYTES>("status", bytes)?;
+    let status = *Status::ALL.get(usize::from(status)).ok_or(CodecError::Damaged { what: "status" })?;
+    Ok(StatusRow { version, status, run })
+}
+
+/// Members of a run, in the order that they are worked through.
+pub fn encode_members(members: &[Member]) -> Vec<u8> {
+    let members: Vec<&str> = members.iter().map(Member::as_str).collect();
+    put::<_, MAX_ENTRY_BYTES>(&[], &members)
+}
+
+/// Reverse of [`encode_members`].
+pub fn decode_members(bytes: &[u8]) -> Result<Vec<Member>, CodecError> {
+    let members: Vec<String> = get::<_, MAX_ENTRY_BYTES>("members", bytes)?;
+    members.iter().map(|m| member("members", m)).collect()
+}
+
+#[derive(Encode, Decode)]
+struct HideItemWire {
+    target: String,
+    kind: String,
+    member: String,
+    version: i64,
+    changes: bool,
+}
+
+/// Part of a run that hides or shows.
+pub fn encode_hide_chunk(chunk: &HideChunk) -> Vec<u8> {
+    let item = |i: &HideItem| HideItemWire {
+        target: i.key.target.as_str().to_owned(),
+        kind: i.key.kind.as_str().to_owned(),
+        member: i.key.member.as_str().to_owned(),
+        version: i.version,
+        changes: i.changes,
+    };
+    let items: Vec<HideItemWire> = chunk.items.iter().map(item).collect();
+    put::<_, MAX_ENTRY_BYTES>(&[], &(items, chunk.pass, &chunk.after, chunk.before))
+}
+
+/// Reverse of [`encode_hide_chunk`].
+pub fn decode_hide_chunk(bytes: &[u8]) -> Result<HideChunk, CodecError> {
+    const WHAT: &str = "hide chunk";
+    type Wire = (Vec<HideItemWire>, u8, Option<(String, String)>, [u64; 5]);
+    let (wires, pass, after, before): Wire = get::<_, MAX_ENTRY_BYTES>(WHAT, bytes)?;
+    let item = |w: HideItemWire| {
+        let key = FactKey { target: target(WHAT, &w.target)?, kind: kind(WHAT, &w.kind)?, member: member(WHAT, &w.member)? };
+        Ok(HideItem { key, version: w.version, changes: w.changes })
+    };
+    Ok(HideChunk { items: wires.into_iter().map(item).collect::<Result<_, _>>()?, pass, after, before })
 }
 
 /// Place in a list ordered by (time, id): nothing of the layout, so it survives promotion.

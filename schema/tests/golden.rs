@@ -2,8 +2,9 @@
 //! byte and a reader for the old one, not a new expectation.
 
 use tally_schema::{
-    Audit, ChangeEvent, CounterRow, Counts, Fact, FactKey, IndexRow, Intent, JournalEntry, KindName, LedgerHead, LedgerRow,
-    Member, Reason, Register, RootHead, Shard, ShardKey, TargetKey, bucket_of, codec, leaf_of, token_of,
+    Audit, ChangeEvent, CounterRow, Counts, Fact, FactKey, HideChunk, HideItem, IndexRow, Intent, JournalEntry, KindName,
+    LedgerHead, LedgerRow, Member, Reason, Register, RootHead, Shard, ShardKey, Status, StatusRow, TargetKey, bucket_of, codec,
+    leaf_of, token_of,
 };
 
 const NOW: i64 = 1_796_075_907_993_895;
@@ -112,6 +113,46 @@ fn event_bytes() {
         "0108766964656f2f7031046c696b6510020275310 2c3bcfd4ea2f8040bc30c00".replace(' ', "")
     );
     assert_eq!(codec::decode_event(&codec::encode_event(&event)), Ok(event));
+}
+
+#[test]
+fn hide_bytes() {
+    let members = vec![member("u1"), member("ü")];
+    assert_eq!(hex(&codec::encode_members(&members)), "0102".to_owned() + "027531" + "02c3bc");
+    assert_eq!(codec::decode_members(&codec::encode_members(&members)), Ok(members));
+    let key = FactKey { target: target("video/p1"), kind: kind("like"), member: member("u1") };
+    let items = vec![HideItem { key: key.clone(), version: NOW, changes: true }, HideItem { key, version: 9, changes: false }];
+    let after = Some(("like".to_owned(), "video/p1".to_owned()));
+    let chunk = HideChunk { items, pass: 1, after, before: [500, 300, 1, 2, 3] };
+    assert_eq!(
+        hex(&codec::encode_hide_chunk(&chunk)),
+        "0102".to_owned()
+            + "08766964656f2f7031046c696b65027531"
+            + "fd4ea2f8040bc30c0001"
+            + "08766964656f2f7031046c696b65027531"
+            + "1200"
+            + "01"
+            + "01046c696b6508766964656f2f7031"
+            + "fbf401fb2c01010203"
+    );
+    assert_eq!(codec::decode_hide_chunk(&codec::encode_hide_chunk(&chunk)), Ok(chunk));
+    assert_eq!(codec::decode_hide_chunk(&codec::encode_hide_chunk(&HideChunk::default())), Ok(HideChunk::default()));
+}
+
+#[test]
+fn status_bytes() {
+    let cases = [
+        (StatusRow { version: NOW, status: Status::Open, run: None }, "01fd4ea2f8040bc30c000000"),
+        (StatusRow { version: NOW, status: Status::Active, run: None }, "01fd4ea2f8040bc30c000100"),
+        (StatusRow { version: NOW, status: Status::Closed, run: None }, "01fd4ea2f8040bc30c000200"),
+        (StatusRow { version: NOW, status: Status::Gone, run: None }, "01fd4ea2f8040bc30c000300"),
+        (StatusRow { version: NOW, status: Status::Suspended, run: Some(7) }, "01fd4ea2f8040bc30c00040107"),
+    ];
+    for (row, bytes) in cases {
+        assert_eq!(hex(&codec::encode_status(&row)), bytes);
+        assert_eq!(codec::decode_status(&codec::encode_status(&row)), Ok(row));
+    }
+    assert!(codec::decode_status(&[1, 2, 5, 0]).is_err(), "no such status");
 }
 
 #[test]

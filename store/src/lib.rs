@@ -12,6 +12,7 @@ pub mod embedded;
 pub mod engine;
 pub mod memory;
 pub mod protocol;
+pub mod switch;
 
 pub use engine::{Engine, StoreError, StoreResult};
 pub use protocol::{Protocol, Settings};

@@ -13,6 +13,7 @@ mod failure;
 mod import;
 mod logging;
 mod look;
+mod operate;
 mod output;
 mod repair;
 mod seed;
@@ -59,6 +60,13 @@ async fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Top(args) => look::top(args).await,
         Command::Get(args) => look::get(args).await,
         Command::Bench(args) => bench::run(args).await,
+        Command::Hide(args) => operate::hide(args, true).await,
+        Command::Show(args) => operate::hide(args, false).await,
+        Command::Undo(args) => operate::undo(args).await,
+        Command::Runs(args) => operate::runs(args).await,
+        Command::Status(args) => operate::status(args).await,
+        Command::Audit(args) => operate::audit(args).await,
+        Command::Mode(args) => operate::mode(args).await,
         Command::Verify(args) => repair::verify(args).await,
         Command::Rebuild(args) => repair::rebuild(args).await,
         Command::Explain(args) => explain::run(args).await,

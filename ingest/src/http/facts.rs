@@ -10,6 +10,8 @@ use super::{
     request::{RawBody, field_of, known_choice, known_kind, only_choice, parse_json, parse_micros},
 };
 
+use crate::Refusal;
+
 /// Most facts in one request.
 const MAX_FACTS: usize = 500;
 
@@ -83,6 +85,7 @@ pub(super) async fn post(
 ) -> Result<Json<Answer>, Problem> {
     query.only(&[])?;
     let ingest = api.ingest()?;
+    ingest.gate().admits_write(true)?;
     let namespace = path.namespace()?;
     let items = parse_items(&body)?;
     if items.len() > MAX_FACTS {
@@ -108,6 +111,7 @@ pub(super) async fn post(
                 let version = problem.is_none().then(|| written.version.to_string());
                 ItemAnswer { outcome: outcome_word(&written.outcome), version, problem }
             }
+            Some(Err(Refusal::Barred(bar))) => ItemAnswer { outcome: "rejected", version: None, problem: Some(bar.into()) },
             Some(Err(full)) => ItemAnswer { outcome: "unavailable", version: None, problem: Some(full.into()) },
             None => ItemAnswer { outcome: "unavailable", version: None, problem: Some(Problem::no_capacity("the server stops")) },
         },

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::{
     Api, PathIds, Problem, QueryParams,
+    read::refuse_gone,
     request::{cursor_text, known_choice},
 };
 use crate::Ingest;
@@ -42,6 +43,7 @@ pub(super) async fn members(State(api): State<Api>, path: PathIds, query: QueryP
         None => None,
     };
     let root = ShardKey::root(path.target()?, kind.name.clone());
+    refuse_gone(ingest, &root.target).await?;
     let page = ingest.protocol().list(&root, choice, after, query.limit()?).await?;
     let members = page.members.into_iter().map(|row| ListedMember {
         choice: kind.choice_name(row.choice).map(str::to_owned),
@@ -52,10 +54,16 @@ pub(super) async fn members(State(api): State<Api>, path: PathIds, query: QueryP
 }
 
 #[derive(Serialize)]
-struct Own {
-    choice: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    since: Option<String>,
+#[serde(untagged)]
+enum Own {
+    State {
+        choice: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        since: Option<String>,
+    },
+    Problem {
+        problem: Problem,
+    },
 }
 
 #[derive(Serialize)]
@@ -104,10 +112,14 @@ async fn states(ingest: &Ingest, kind: &Kind, user: UserKey, path: &PathIds, ids
     let targets = ids.iter().map(|id| TargetKey::new(&namespace, id)).collect::<Result<Vec<_>, _>>();
     let targets = targets.map_err(|e| Problem::bad("bad-id", "targets", e))?;
     let rows = ingest.protocol().user_states(&user, &kind.name, &targets).await?;
-    let own = ids.into_iter().zip(rows).map(|(id, row)| {
+    let gone = ingest.gone(&targets).await?;
+    let own = ids.into_iter().zip(rows.into_iter().zip(gone)).map(|(id, (row, gone))| {
+        if gone {
+            return (id, Own::Problem { problem: Problem::gone() });
+        }
         let choice = row.and_then(|r| kind.choice_name(r.choice)).map(str::to_owned);
         let since = row.filter(|_| choice.is_some()).map(|r| r.since.to_string());
-        (id, Own { choice, since })
+        (id, Own::State { choice, since })
     });
     Ok(Json(OwnStates { targets: own.collect() }).into_response())
 }

@@ -114,9 +114,11 @@ async fn metrics(State(api): State<Api>) -> Response {
 /// Limits before work, and one line of metrics for each answer.
 async fn admit(State(api): State<Api>, route: Option<MatchedPath>, request: Request, next: Next) -> Response {
     let watch = Stopwatch::start();
-    let answer = match api.room.try_acquire() {
-        Err(_) => Problem::no_capacity("too many requests are being handled").into_response(),
-        Ok(_permit) => match tokio::time::timeout(api.settings.request_timeout, next.run(request)).await {
+    let open = api.ingest.get().map_or(Ok(()), |ingest| ingest.gate().admits());
+    let answer = match (open, api.room.try_acquire()) {
+        (Err(refused), _) => Problem::from(refused).into_response(),
+        (Ok(()), Err(_)) => Problem::no_capacity("too many requests are being handled").into_response(),
+        (Ok(()), Ok(_permit)) => match tokio::time::timeout(api.settings.request_timeout, next.run(request)).await {
             Ok(answer) => answer,
             Err(_) => Problem::unknown("the request took too long; whether it was carried out is not known").into_response(),
         },

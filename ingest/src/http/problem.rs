@@ -9,7 +9,7 @@ use serde::Serialize;
 use store::StoreError;
 
 use super::retry_after;
-use crate::NoCapacity;
+use crate::{Bar, Refusal, Refused};
 
 /// A problem document: what was wrong, with which field, and what the limit is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -61,6 +61,11 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
     }
 
+    /// 410: what an operator has said is gone.
+    pub fn gone() -> Self {
+        Self::new(StatusCode::GONE, "gone", "this target is gone")
+    }
+
     /// 503: there is no room now; nothing was written.
     pub fn no_capacity(detail: &str) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "no-capacity", &format!("no capacity now: {detail}; try again later"))
@@ -72,9 +77,28 @@ impl Problem {
     }
 }
 
-impl From<NoCapacity> for Problem {
-    fn from(_: NoCapacity) -> Self {
-        Self::no_capacity("too many requests wait")
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::NoCapacity => Self::no_capacity("too many requests wait"),
+            Refusal::Barred(bar) => bar.into(),
+        }
+    }
+}
+
+impl From<Bar> for Problem {
+    fn from(bar: Bar) -> Self {
+        let status = match bar {
+            Bar::Gone => StatusCode::GONE,
+            Bar::Closed | Bar::Suspended => StatusCode::FORBIDDEN,
+        };
+        Self::new(status, bar.name(), &bar.to_string())
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, refused.mode.name(), &refused.to_string())
     }
 }
 

@@ -6,7 +6,7 @@ use axum::{Json, extract::State};
 use futures::{StreamExt, stream};
 use schema::{Kind, KindName, Kinds, Member, Micros, Namespace, Reason, TargetKey};
 use serde::{Deserialize, Serialize};
-use store::{StoreError, protocol::KindCount};
+use store::protocol::KindCount;
 
 use super::{
     Api, JsonBody, PathIds, Problem, QueryParams,
@@ -37,6 +37,7 @@ pub(super) async fn state(
     let ingest = api.ingest()?;
     let kinds = &ingest.protocol().settings().kinds;
     let (key, kind) = path.fact(kinds)?;
+    refuse_gone(ingest, &key.target).await?;
     let state = ingest.protocol().state(&key).await?;
     let own = state.fact.choice;
     let written = own.version > 0;
@@ -84,6 +85,7 @@ pub(super) async fn target(State(api): State<Api>, path: PathIds, query: QueryPa
         (Some(after), Some(user)) => {
             parse_micros(&after, "after")?;
             let member = Member::parse(&user).map_err(|e| Problem::bad("bad-id", "user", e))?;
+            refuse_gone(ingest, &target).await?;
             // Before the counts: a later watermark may cover changes that they miss.
             let complete_until = ingest.complete_until().await?;
             (for_member(ingest, kinds, &target, &member, asked).await?, complete_until)
@@ -94,9 +96,18 @@ pub(super) async fn target(State(api): State<Api>, path: PathIds, query: QueryPa
     Ok(Json(TargetAnswer { target: target.id().to_owned(), counts, complete_until: complete_until.to_string() }))
 }
 
+/// 410 for a target that is gone, whatever its facts and counters still hold.
+pub(super) async fn refuse_gone(ingest: &Ingest, target: &TargetKey) -> Result<(), Problem> {
+    let gone = ingest.gone(std::slice::from_ref(target)).await?;
+    if gone == [true] { Err(Problem::gone()) } else { Ok(()) }
+}
+
 /// Counts from memory or the store, and up to when they are complete.
-async fn cached(ingest: &Ingest, target: &TargetKey, asked: Option<&[KindName]>) -> Result<(Counts, Micros), StoreError> {
+async fn cached(ingest: &Ingest, target: &TargetKey, asked: Option<&[KindName]>) -> Result<(Counts, Micros), Problem> {
     let counted = ingest.counts(target).await?;
+    if counted.gone {
+        return Err(Problem::gone());
+    }
     let kinds = &ingest.protocol().settings().kinds;
     let age = ingest.protocol().clock().now().saturating_sub(counted.read_at) / 1_000_000;
     let mut counts = answer(kinds, counted.kinds.iter(), asked);
@@ -203,6 +214,6 @@ async fn count_one(ingest: &Ingest, namespace: &Namespace, id: &str, asked: Opti
     };
     match cached(ingest, &target, asked).await {
         Ok((counts, until)) => (CountsItem::Counts(counts), Some(until)),
-        Err(error) => (CountsItem::Problem { problem: error.into() }, None),
+        Err(problem) => (CountsItem::Problem { problem }, None),
     }
 }

@@ -11,6 +11,7 @@ mod journal;
 mod ledger;
 mod meta;
 mod names;
+mod operate;
 mod rows;
 mod scan;
 
@@ -22,6 +23,7 @@ pub use index::*;
 pub use journal::*;
 pub use ledger::*;
 pub use meta::*;
+pub use operate::*;
 pub use rows::*;
 pub use scan::*;
 
@@ -94,6 +96,11 @@ macro_rules! conformance {
                 meta_rows_are_replaced_listed_and_dropped
                 a_meta_row_is_swapped_only_where_it_is_as_expected
                 racing_meta_swaps_let_one_win_each_time
+                the_status_with_the_larger_version_wins
+                statuses_of_targets_and_users_are_apart
+                pages_of_a_log_reach_the_end_without_skip_or_repeat
+                a_dropped_log_is_empty_and_others_stay
+                a_log_refuses_what_it_cannot_hold
             );
         }
     };

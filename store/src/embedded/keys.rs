@@ -7,7 +7,7 @@
 //! | counters | token, target, 0, kind, 0, shard (0: the level that is shown) |
 //! | by_user | token, user, 0, kind, 0, then 1 and target, or 2, ~at, ~target, 0xff |
 //! | journal | lane, slot, id |
-//! | small | 'l' and lane, or 'm' and the key of a meta row |
+//! | small | 'l' and lane, or 'm' and the key of a meta row, or 't' or 'u' and the target or user that has a status, or 'o', a log's name, 0, at, id |
 //!
 //! Numbers are big-endian, signed ones with their sign flipped, so that byte order is their order.
 //! The token is the first part, so that slices of a scan are key ranges of equal size. Ids hold no
@@ -16,7 +16,7 @@
 
 use std::ops::Bound;
 
-use schema::{KindName, LaneId, Member, Micros, Shard, ShardKey, Slot, TargetKey, UserKey, token_of};
+use schema::{KindName, LaneId, Member, Micros, Shard, ShardKey, Slot, StatusKey, TargetKey, UserKey, token_of};
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Section of a ledger's head row.
@@ -149,6 +149,33 @@ pub fn parse_meta(key: &[u8]) -> Option<&str> {
     std::str::from_utf8(key.get(1..)?).ok()
 }
 
+/// The status of a target or user.
+pub fn status(key: &StatusKey) -> Vec<u8> {
+    match key {
+        StatusKey::Target(target) => [b"t", target.as_str().as_bytes()].concat(),
+        StatusKey::User(user) => [b"u", user.as_str().as_bytes()].concat(),
+    }
+}
+
+/// All statuses: of targets, of users.
+pub const STATUSES: [&[u8]; 2] = [b"t", b"u"];
+
+/// All entries of a log, oldest first.
+pub fn log(name: &str) -> Vec<u8> {
+    [b"o", name.as_bytes(), &[0]].concat()
+}
+
+/// One entry of the log `prefix`.
+pub fn log_entry(prefix: &[u8], at: Micros, id: u64) -> Vec<u8> {
+    [prefix, &ordered(at).to_be_bytes(), &id.to_be_bytes()].concat()
+}
+
+/// Time and id of an entry; `rest` is what follows the log's prefix.
+pub fn parse_log_entry(rest: &[u8]) -> Option<(Micros, u64)> {
+    let &[at, id] = rest.as_chunks::<8>().0 else { return None };
+    (rest.len() == 16).then(|| (unordered(u64::from_be_bytes(at)), u64::from_be_bytes(id)))
+}
+
 fn text_at(key: &[u8], from: usize) -> Option<(&str, usize)> {
     let rest = key.get(from..)?;
     let len = rest.iter().position(|&b| b == 0)?;
@@ -241,6 +268,11 @@ mod tests {
         }
         assert_eq!(parse_lane(&lane(LaneId(77))), Some(LaneId(77)));
         assert_eq!(parse_meta(&meta("a/b")), Some("a/b"));
+        let prefix = log("audit");
+        for (at, id) in [(i64::MIN, 0), (-1, u64::MAX), (7, 9)] {
+            assert_eq!(parse_log_entry(&log_entry(&prefix, at, id)[prefix.len()..]), Some((at, id)));
+        }
+        assert_eq!(parse_log_entry(b"12345678"), None);
     }
 
     #[test]
@@ -293,6 +325,9 @@ mod tests {
         let mut want = xxh3_64(b"video/v").to_be_bytes().to_vec();
         want.extend_from_slice(b"video/v\0like\0\0\x11");
         assert_eq!(prefix, want);
+        assert_eq!(status(&StatusKey::Target(TargetKey::parse("v/p").unwrap())), b"tv/p");
+        assert_eq!(status(&StatusKey::User(UserKey::parse("v/a").unwrap())), b"uv/a");
+        assert_eq!(log_entry(&log("audit"), 1, 2), b"oaudit\0\x80\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02");
         assert_eq!(&by_time(b"", 1, "a"), b"\x02\x7f\xff\xff\xff\xff\xff\xff\xfe\x9e\xff");
         assert_eq!(entry(LaneId(1), 2, 3), b"\0\0\0\0\0\0\0\x01\x80\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03");
     }

@@ -16,6 +16,7 @@ mod journal;
 mod keys;
 mod ledger;
 mod meta;
+mod operate;
 mod rows;
 mod scan;
 #[cfg(test)]
@@ -102,6 +103,7 @@ pub struct Embedded {
     /// First slot of each lane that may still have rows, so that dropping does not walk over what
     /// was dropped before.
     dropped: Mutex<HashMap<LaneId, Slot>>,
+    any_status: operate::AnyStatus,
     // Last: the directory is free once everything above is gone.
     _dir: dir::DataDir,
 }
@@ -112,9 +114,11 @@ impl Embedded {
         let path = path.as_ref();
         let dir = dir::DataDir::open(path)?;
         let rows = Arc::new(Rows::open(&dir.rows(), settings)?);
+        let any_status =
+            operate::AnyStatus::of(&rows).map_err(|e| OpenError::Damaged { path: path.into(), detail: e.to_string() })?;
         dir.created()?;
         let (writer, thread) = Writer::start(rows.clone(), settings).map_err(|e| OpenError::io(path, e))?;
-        Ok(Self { writer, thread: Mutex::new(Some(thread)), rows, dropped: Mutex::default(), _dir: dir })
+        Ok(Self { writer, thread: Mutex::new(Some(thread)), rows, dropped: Mutex::default(), any_status, _dir: dir })
     }
 
     /// Commits what is queued, makes everything durable, and ends the writer. Later calls fail with

@@ -210,7 +210,12 @@ impl View<'_> {
             _ => false,
         };
         let iter = (!empty).then(|| self.snapshot.range(self.rows.keyspace(table), (from, to)));
-        Range { rows: self.rows, iter }
+        Range { rows: self.rows, iter, back: false }
+    }
+
+    /// The same rows, from the last to the first.
+    pub fn range_back(&self, table: Table, from: Bound<Vec<u8>>, to: Bound<Vec<u8>>) -> Range<'_> {
+        Range { back: true, ..self.range(table, from, to) }
     }
 
     /// All rows whose key begins with `prefix`.
@@ -223,13 +228,15 @@ impl View<'_> {
 pub struct Range<'a> {
     rows: &'a Rows,
     iter: Option<Iter>,
+    back: bool,
 }
 
 impl Iterator for Range<'_> {
     type Item = StoreResult<(UserKey, UserValue)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let guard = self.iter.as_mut()?.next()?;
+        let iter = self.iter.as_mut()?;
+        let guard = if self.back { iter.next_back() } else { iter.next() }?;
         Some(guard.into_inner().map_err(|e| self.rows.failed(e)))
     }
 }

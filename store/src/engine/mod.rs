@@ -14,10 +14,13 @@
 //! - A page that is not the last is never empty (an engine whose server sends empty pages asks on).
 
 mod error;
+mod operate;
 mod scan;
 mod tables;
 
 pub use error::{StoreError, StoreResult};
+pub(crate) use operate::check_log;
+pub use operate::{LogEntry, LogTable, MAX_LOG_VALUE, StatusTable};
 pub use scan::{FactRows, IndexRows, LedgerRows, Place, ScanTable, Slice, SlicePage};
 pub use tables::{
     CommitOutcome, CounterPut, CounterTable, Engine, FactPage, FactRead, FactTable, FactWrite, FusedLanding, IndexEntry,

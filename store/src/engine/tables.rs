@@ -6,7 +6,7 @@ use schema::{
     Shard, ShardKey, Slot, TargetKey, UserKey,
 };
 
-use super::{ScanTable, StoreResult};
+use super::{LogTable, ScanTable, StatusTable, StoreResult};
 
 /// Rows of one facts partition, read in one query.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -375,7 +375,18 @@ pub trait MetaTable: Send + Sync {
 
 /// Everything the protocol needs.
 pub trait Engine:
-    FactTable + LedgerTable + CounterTable + IndexTable + JournalTable + ScanTable + MetaTable + Send + Sync + 'static
+    FactTable
+    + LedgerTable
+    + CounterTable
+    + IndexTable
+    + JournalTable
+    + ScanTable
+    + MetaTable
+    + StatusTable
+    + LogTable
+    + Send
+    + Sync
+    + 'static
 {
     /// The fused landing, where the engine has it.
     fn fused(&self) -> Option<&dyn FusedLanding>;

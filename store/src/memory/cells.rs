@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 
 use schema::{
-    CounterRow, Fact, IndexRow, JournalEntry, KindName, LaneId, Level, Member, Micros, RootHead, ShardKey, Slot, TargetKey,
-    UserKey, codec,
+    CounterRow, Fact, IndexRow, JournalEntry, KindName, LaneId, Level, Member, Micros, RootHead, ShardKey, Slot, StatusKey,
+    StatusRow, TargetKey, UserKey, codec,
 };
 
 use crate::engine::LaneState;
@@ -26,6 +26,8 @@ pub enum Table {
     Journal,
     /// Lanes.
     Lane,
+    /// Statuses of targets and users.
+    Status,
 }
 
 /// Where a cell is.
@@ -47,6 +49,8 @@ pub enum Key {
     Journal(LaneId, Slot, u64),
     /// A lane.
     Lane(LaneId),
+    /// A status.
+    Status(StatusKey),
 }
 
 impl Key {
@@ -60,6 +64,7 @@ impl Key {
             Self::Index(..) | Self::IndexTime(..) => Table::Index,
             Self::Journal(..) => Table::Journal,
             Self::Lane(_) => Table::Lane,
+            Self::Status(_) => Table::Status,
         }
     }
 }
@@ -83,6 +88,8 @@ pub enum Cell {
     Journal(JournalEntry),
     /// A lane's state.
     Lane(LaneState),
+    /// A status.
+    Status(StatusRow),
 }
 
 impl Cell {
@@ -96,6 +103,7 @@ impl Cell {
                 Self::Counter(if order(&b) > order(&a) { b } else { a })
             }
             (Self::Shown(a), Self::Shown(b)) => Self::Shown(a.max(b)),
+            (Self::Status(a), Self::Status(b)) => Self::Status(a.join(b)),
             (Self::Index(a), Self::Index(b)) => Self::Index(a.join(b)),
             (Self::Lane(a), Self::Lane(b)) => Self::Lane(LaneState {
                 lane: a.lane,

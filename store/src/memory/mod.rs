@@ -6,6 +6,7 @@
 mod cells;
 mod inspect;
 mod ledger;
+mod operate;
 mod replicas;
 mod row_scan;
 mod scan;
@@ -87,6 +88,7 @@ struct State {
     late: Vec<(usize, Key, Cell)>,
     ledgers: BTreeMap<ShardKey, ledger::Ledger>,
     meta: BTreeMap<String, Vec<u8>>,
+    logs: operate::Logs,
     script: script::Script,
     /// Counts everything that may have changed what replicas or ledgers hold.
     changes: u64,
@@ -111,6 +113,7 @@ impl Memory {
             late: Vec::new(),
             ledgers: BTreeMap::new(),
             meta: BTreeMap::new(),
+            logs: operate::Logs::new(),
             script: script::Script::default(),
             changes: 0,
             #[cfg(feature = "mutations")]

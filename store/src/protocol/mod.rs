@@ -9,6 +9,7 @@ mod mutation;
 mod promote;
 mod read;
 mod reconcile;
+mod status;
 mod sweep;
 mod write;
 

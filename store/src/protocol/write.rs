@@ -369,6 +369,13 @@ impl Protocol {
         Ok(out)
     }
 
+    /// Registers as they are stored now, one for each key, in order.
+    pub async fn facts(&self, keys: &[FactKey]) -> StoreResult<Vec<Fact>> {
+        let ask = |key: &FactKey| WriteRequest { key: key.clone(), register: Register::Choice, value: 0, at: None };
+        let asked: Vec<WriteRequest> = keys.iter().map(ask).collect();
+        Ok(self.read_current(&asked).await?.into_iter().map(|current| current.fact).collect())
+    }
+
     /// Facts of one (target, kind), at most 99.
     async fn read_group(&self, requests: &[WriteRequest], chunk: &[usize]) -> StoreResult<Vec<Current>> {
         let root = requests[chunk[0]].key.shard(Shard::ROOT);

@@ -5,6 +5,7 @@ mod copy;
 mod explain;
 mod import;
 mod look;
+mod operate;
 mod repair;
 mod serve;
 mod tools;
@@ -18,6 +19,7 @@ pub use copy::{BackupArgs, ExportArgs, RestoreArgs};
 pub use explain::ExplainArgs;
 pub use import::{ImportArgs, RowFormat, TimeUnit};
 pub use look::{GetArgs, TopArgs};
+pub use operate::{AuditArgs, HideArgs, ModeArgs, PartArg, RunsArgs, StatusArgs, UndoArgs, WhyArgs};
 pub use repair::{RebuildArgs, ScopeArgs, VerifyArgs};
 pub use serve::ServeArgs;
 pub use tools::{CompletionShell, CompletionsArgs, ConfigAction, ConfigCommand, ManArgs};
@@ -53,6 +55,20 @@ pub enum Command {
     Rebuild(RebuildArgs),
     /// Shows the counts of targets
     Get(GetArgs),
+    /// Hides members of a target, or all facts of a user, for one reason
+    Hide(HideArgs),
+    /// Shows again what is hidden for one reason
+    Show(HideArgs),
+    /// Takes back what one hide run changed, and nothing else
+    Undo(UndoArgs),
+    /// Lists hide runs, shows one, or ends one
+    Runs(RunsArgs),
+    /// Shows or sets the status of a target or user
+    Status(StatusArgs),
+    /// Lists who did what and why
+    Audit(AuditArgs),
+    /// Shows or sets what the server lets in, and pauses its loops
+    Mode(ModeArgs),
     /// Measures likes per second, answer times and freshness, beside the bare storage engine
     Bench(BenchArgs),
     /// Says in words what is stored about one fact, whether it is counted, and what is pending
@@ -113,6 +129,13 @@ mod tests {
             "tally verify --url http://127.0.0.1:8080",
             "tally verify --data ./data",
             "tally rebuild --url http://127.0.0.1:8080 --all",
+            "tally hide --namespace video --target p1 --reason fraud --why bought u1 u2",
+            "tally show --namespace video --user u1 --reason moderation --why sorry",
+            "tally undo 17 --why wrong",
+            "tally runs 17 --cancel --why wrong",
+            "tally status --namespace video --target p1 --set gone --why deleted",
+            "tally audit --export",
+            "tally mode read-only --why move",
             "tally get --url http://127.0.0.1:8080 --namespace higgs 88",
         ] {
             assert!(Cli::try_parse_from(line.split(' ')).is_ok(), "{line}");

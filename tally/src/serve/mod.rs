@@ -1,5 +1,6 @@
 //! `tally serve`: everything in one process, on one data directory.
 
+mod control;
 mod jobs;
 pub mod listen;
 mod metrics;
@@ -7,15 +8,17 @@ mod node;
 mod ops;
 mod parts;
 mod record;
+mod writer;
 
 use std::time::Duration;
 
 use axum::Router;
+pub use control::Controls;
 use ingest::http::Api;
 pub use jobs::{JobState, JobView, ProgressView};
 pub use listen::Limits;
 pub use node::{Node, Opening};
-pub use ops::{OpsApi, OrderBody, TopEntry, order};
+pub use ops::{OpsApi, OrderBody, RunView, TopEntry, order};
 pub use parts::{Parts, ingest_settings, rebuilder_settings};
 use prometheus::Registry;
 use tokio::{

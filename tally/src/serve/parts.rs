@@ -4,16 +4,19 @@ use std::{sync::Arc, time::Duration};
 
 use aggregator::{Aggregator, AggregatorSettings, MemoryBus, Sweep};
 use ingest::{Ingest, IngestSettings};
+use operator::{Operator, OperatorSettings};
 use prometheus::Registry;
 use rebuilder::{Rebuilder, RebuilderSettings};
-use store::{Protocol, embedded::Embedded};
+use store::{Protocol, embedded::Embedded, switch::Switch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    control::Control,
     metrics::StoreMetrics,
     node::{Node, take_over},
     ops::Ops,
+    writer::ByIngest,
 };
 use crate::{config::Config, failure::Failure, seed};
 
@@ -35,6 +38,8 @@ pub struct Parts {
     aggregator: Aggregator,
     bus: Arc<MemoryBus>,
     ingest: Ingest,
+    operator: Operator,
+    control: Arc<Control>,
     answering: JoinHandle<()>,
     stop: CancellationToken,
     loops: Vec<JoinHandle<()>>,
@@ -76,10 +81,18 @@ impl Parts {
             drain: DRAIN,
             ..AggregatorSettings::default()
         };
+        let [counting, sweeping, rebuilding]: [Switch; 3] = Default::default();
+        let failed = |e: store::StoreError| Failure::unreachable(e.to_string());
+        let switches = [counting.clone(), sweeping.clone(), rebuilding.clone()];
+        let control = Control::load(protocol.clone(), ingest.gate().clone(), switches).await.map_err(failed)?;
+        let operator = Operator::new(protocol.clone(), Arc::new(ByIngest(ingest.clone())), OperatorSettings::default());
+        operator.recover().await.map_err(failed)?;
         let cache = ingest.clone();
-        let aggregator = Aggregator::new(protocol.clone(), bus.clone(), settings).on_counted(Arc::new(move |t| cache.forget(t)));
-        let sweep = Sweep::new(protocol.clone(), config.slot / 2);
-        let rebuilder = Rebuilder::new(protocol.clone(), rebuilder_settings(config));
+        let aggregator = Aggregator::new(protocol.clone(), bus.clone(), settings)
+            .on_counted(Arc::new(move |t| cache.forget(t)))
+            .paused_by(counting);
+        let sweep = Sweep::new(protocol.clone(), config.slot / 2).paused_by(sweeping);
+        let rebuilder = Rebuilder::new(protocol.clone(), rebuilder_settings(config)).paused_by(rebuilding);
         let loaded = rebuilder.load().await;
         loaded.map_err(|e| Failure::unreachable(format!("cannot read what earlier rebuilds left: {e}")))?;
         let registered = [
@@ -87,6 +100,8 @@ impl Parts {
             aggregator.register(registry),
             sweep.register(registry),
             rebuilder.register(registry),
+            operator.register(registry),
+            control.register(registry),
             registry.register(Box::new(StoreMetrics::new(engine.clone()))),
         ];
         registered.into_iter().collect::<Result<Vec<_>, _>>().expect("metric names are constants that differ");
@@ -100,9 +115,19 @@ impl Parts {
                 let stop = stop.clone();
                 async move { sweep.run(stop).await }
             }),
+            tokio::spawn({
+                let (operator, stop) = (operator.clone(), stop.clone());
+                async move {
+                    // A run may be cut off at any await: the next process goes on with it.
+                    tokio::select! {
+                        () = operator.run() => {}
+                        () = stop.cancelled() => {}
+                    }
+                }
+            }),
             tokio::spawn(take_over_until(protocol.clone(), left.clone(), stop.clone())),
         ];
-        Ok(Self { engine, protocol, left, rebuilder, aggregator, bus, ingest, answering, stop, loops })
+        Ok(Self { engine, protocol, left, rebuilder, aggregator, bus, ingest, operator, control, answering, stop, loops })
     }
 
     /// The way in.
@@ -132,7 +157,9 @@ impl Parts {
 
     /// What the routes of `/v1/ops` work with.
     pub fn ops(&self) -> Ops {
-        Ops::new(self.protocol.clone(), self.rebuilder.clone(), self.aggregator.clone(), self.engine.clone(), &self.left)
+        let (operator, control) = (self.operator.clone(), self.control.clone());
+        let (aggregator, engine) = (self.aggregator.clone(), self.engine.clone());
+        Ops::new(self.protocol.clone(), self.rebuilder.clone(), aggregator, engine, operator, control, &self.left)
     }
 
     /// Answers what was taken in, counts what is queued, writes out what the store holds in at most

@@ -1,9 +1,14 @@
 //! `/v1/ops`: verify, rebuild, top. Long work runs as jobs; ask for its progress.
 
+mod asked;
+mod audit;
 mod backup;
 mod explain;
 mod export;
+mod hide;
+mod mode;
 mod repair;
+mod status;
 mod top;
 
 use std::{
@@ -14,22 +19,25 @@ use std::{
 use aggregator::Aggregator;
 use axum::{
     Json, Router,
-    extract::{Path, State},
+    extract::{DefaultBodyLimit, Path, State},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
 use ingest::http::Problem;
+use operator::Operator;
 use rebuilder::Rebuilder;
 use schema::{KindName, LaneId};
 use serde_json::json;
 use store::{Protocol, StoreResult, embedded::Embedded};
 use tokio::sync::Semaphore;
 
+pub use hide::RunView;
 pub use repair::{OrderBody, order};
 pub use top::TopEntry;
 
 use super::{
+    control::Control,
     jobs::{Job, Jobs},
     node,
 };
@@ -51,6 +59,8 @@ pub struct Ops {
     engine: Arc<Embedded>,
     /// One backup at a time: each keeps old rows in the store.
     copies: Arc<Semaphore>,
+    operator: Operator,
+    control: Arc<Control>,
 }
 
 /// Where the routes find what they need, once the store is open.
@@ -76,6 +86,16 @@ impl OpsApi {
             .route("/v1/ops/backup", get(backup::backup))
             .route("/v1/ops/explain", get(explain::get))
             .route("/v1/ops/export", get(export::get))
+            .route("/v1/ops/hide", post(hide::hide).layer(DefaultBodyLimit::max(asked::MAX_MEMBERS_BYTES)))
+            .route("/v1/ops/show", post(hide::show).layer(DefaultBodyLimit::max(asked::MAX_MEMBERS_BYTES)))
+            .route("/v1/ops/hide-runs", get(hide::list))
+            .route("/v1/ops/hide-runs/{id}", get(hide::get))
+            .route("/v1/ops/hide-runs/{id}/undo", post(hide::undo))
+            .route("/v1/ops/hide-runs/{id}/cancel", post(hide::cancel))
+            .route("/v1/ops/targets/{namespace}/{target}/status", get(status::get_target).put(status::put_target))
+            .route("/v1/ops/users/{namespace}/{user}/status", get(status::get_user).put(status::put_user))
+            .route("/v1/ops/audit", get(audit::audit))
+            .route("/v1/ops/mode", get(mode::get).put(mode::put))
             .with_state(self.clone())
     }
 
@@ -90,9 +110,18 @@ fn query_problem(field: &str, detail: impl std::fmt::Display) -> Problem {
 
 impl Ops {
     /// Routes over `protocol` and `rebuilder`.
-    pub fn new(protocol: Protocol, rebuilder: Rebuilder, aggregator: Aggregator, engine: Arc<Embedded>, left: &[LaneId]) -> Self {
+    pub fn new(
+        protocol: Protocol,
+        rebuilder: Rebuilder,
+        aggregator: Aggregator,
+        engine: Arc<Embedded>,
+        operator: Operator,
+        control: Arc<Control>,
+        left: &[LaneId],
+    ) -> Self {
         let [scans, copies] = [1, 1].map(|at_once| Arc::new(Semaphore::new(at_once)));
-        Self { protocol, rebuilder, jobs: Jobs::default(), left: left.into(), scans, aggregator, engine, copies }
+        let (jobs, left) = (Jobs::default(), left.into());
+        Self { protocol, rebuilder, jobs, left, scans, aggregator, engine, copies, operator, control }
     }
 
     /// Everything answered so far is counted afterwards, whatever became of its event.

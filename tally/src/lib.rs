@@ -16,6 +16,7 @@ mod look;
 mod operate;
 mod output;
 mod repair;
+mod report;
 mod seed;
 mod serve;
 mod suggest;
@@ -73,6 +74,7 @@ async fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Export(args) => export::run(args).await,
         Command::Backup(args) => backup::backup(args).await,
         Command::Restore(args) => backup::restore(args).await,
+        Command::Reports(args) => report::run(args).await,
         Command::Config(args) => tools::config(args),
         Command::Completions(args) => tools::completions(args),
         Command::Man(args) => tools::man(args),

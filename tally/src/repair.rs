@@ -11,6 +11,7 @@ use crate::{
     config::Config,
     failure::{Failure, NEGATIVE, OK},
     output::{grouped, print, print_json},
+    report,
     serve::{self, JobState, JobView, Node, Opening, OrderBody, ProgressView},
 };
 
@@ -23,6 +24,7 @@ const SHOWN: usize = 20;
 
 /// `tally verify`.
 pub async fn verify(args: VerifyArgs) -> Result<u8, Failure> {
+    report::check(&args.scope.files)?;
     let report = match &args.data {
         Some(data) => {
             let flags = [("data".to_owned(), data.display().to_string())];
@@ -34,15 +36,18 @@ pub async fn verify(args: VerifyArgs) -> Result<u8, Failure> {
             job(&Client::new(url, 1)?, "/v1/ops/verify", &body(&args.scope)?).await?
         }
     };
+    report::save(&report, &args.scope.files)?;
     show(&report, args.json)?;
     Ok(verdict(&report))
 }
 
 /// `tally rebuild`.
 pub async fn rebuild(args: RebuildArgs) -> Result<u8, Failure> {
+    report::check(&args.scope.files)?;
     let client = Client::new(&args.server.url, 1)?;
     let body = OrderBody { dry_run: args.dry_run, confirm: args.confirm, ..body(&args.scope)? };
     let report = job(&client, "/v1/ops/rebuild", &body).await?;
+    report::save(&report, &args.scope.files)?;
     show(&report, args.json)?;
     Ok(verdict(&report))
 }

@@ -20,7 +20,7 @@ pub use explain::ExplainArgs;
 pub use import::{ImportArgs, RowFormat, TimeUnit};
 pub use look::{GetArgs, TopArgs};
 pub use operate::{AuditArgs, HideArgs, ModeArgs, PartArg, RunsArgs, StatusArgs, UndoArgs, WhyArgs};
-pub use repair::{RebuildArgs, ScopeArgs, VerifyArgs};
+pub use repair::{RebuildArgs, ReportsArgs, ScopeArgs, VerifyArgs};
 pub use serve::ServeArgs;
 pub use tools::{CompletionShell, CompletionsArgs, ConfigAction, ConfigCommand, ManArgs};
 
@@ -53,6 +53,8 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Recounts from the facts and repairs what differs, while traffic goes on
     Rebuild(RebuildArgs),
+    /// Shows what earlier runs of verify and rebuild found
+    Reports(ReportsArgs),
     /// Shows the counts of targets
     Get(GetArgs),
     /// Hides members of a target, or all facts of a user, for one reason

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{ConfigArgs, UrlArgs};
+use crate::report::Format;
 
 /// What to cover.
 #[derive(Debug, Args)]
@@ -36,6 +37,32 @@ pub struct ScopeArgs {
     /// Why, for the record
     #[arg(long, value_name = "TEXT")]
     pub reason: Option<String>,
+    /// Write the report to a file as well: .json, .csv (what differed), or .html (a page for people); may be repeated
+    #[arg(long = "report", value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+}
+
+/// `tally reports`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  tally reports\n  tally reports 00065f3a1b2c3d4e --format html > report.html\n  \
+tally reports 00065f3a1b2c3d4e --format csv\n\n\
+Without an id: the last runs of verify and rebuild, newest first; at most 200 are kept, each with the first 1,000 places that \
+differed. In CSV a cell that a spreadsheet would take for a formula gets an apostrophe; JSON is exact.")]
+pub struct ReportsArgs {
+    #[command(flatten)]
+    pub server: UrlArgs,
+    /// One run
+    #[arg(value_name = "ID")]
+    pub id: Option<String>,
+    /// How to print one run [default: in words]
+    #[arg(long, value_enum, requires = "id")]
+    pub format: Option<Format>,
+    /// How many runs to list
+    #[arg(short, default_value_t = 20, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub n: u16,
+    /// Print the list as JSON
+    #[arg(long, conflicts_with = "id")]
+    pub json: bool,
 }
 
 /// `tally verify`.
@@ -43,6 +70,7 @@ pub struct ScopeArgs {
 #[command(group = clap::ArgGroup::new("scope").args(["all", "target", "since", "part"]))]
 #[command(
     after_help = "Examples:\n  tally verify\n  tally verify --url http://127.0.0.1:9000 --json\n  tally verify --part next\n  \
+tally verify --report report.html --report drift.csv\n  \
 tally verify --data ./data\n\n\
 Exit code 0: clean; 1: something differs. Without a scope everything is verified. With --data the store is opened here, so no \
 server may run on it; what its last process left in the journal is counted first."

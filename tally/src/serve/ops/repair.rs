@@ -4,8 +4,8 @@
 use axum::{
     Json,
     body::Bytes,
-    extract::{Path, State},
-    http::StatusCode,
+    extract::{Path, Query, State, rejection::QueryRejection},
+    http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
 use ingest::http::Problem;
@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::Protocol;
 
-use super::{OpsApi, started};
-use crate::config::duration;
+use super::{OpsApi, query_problem, started};
+use crate::{config::duration, report::Format};
 
 /// Body of `POST /v1/ops/verify` and `POST /v1/ops/rebuild`; also what the command line sends.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -141,12 +141,33 @@ pub(super) async fn reports(State(api): State<OpsApi>) -> Result<Response, Probl
     Ok(Json(json!({ "reports": reports, "unfinished": unfinished, "parts_verified_at": parts })).into_response())
 }
 
+/// Query of `GET /v1/ops/reports/{id}`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReportQuery {
+    /// `json` (the default), `csv` or `html`.
+    format: Option<Format>,
+}
+
 /// One run, with its list of drift.
-pub(super) async fn report(State(api): State<OpsApi>, Path(id): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn report(
+    State(api): State<OpsApi>,
+    Path(id): Path<String>,
+    query: Result<Query<ReportQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
+    let Query(query) = query.map_err(|e| query_problem("format", e.body_text()))?;
     let found = api.ops()?.rebuilder.report(&id).await?;
     let unknown = || {
         let detail = format!("the last {MAX_RUNS} runs are kept; GET /v1/ops/reports lists them");
         Problem::new(StatusCode::NOT_FOUND, "unknown-report", &detail)
     };
-    found.map(|report| Json(report).into_response()).ok_or_else(unknown)
+    let report = found.ok_or_else(unknown)?;
+    let format = query.format.unwrap_or(Format::Json);
+    // The page holds what others wrote: a browser may run nothing and fetch nothing for it.
+    let headers = [
+        (header::CONTENT_TYPE, format.content_type()),
+        (header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'; sandbox"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    Ok((headers, format.render(&report)).into_response())
 }

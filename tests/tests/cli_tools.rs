@@ -377,3 +377,42 @@ fn completions_and_man_pages_cover_every_command() {
     }
     assert!(folder.path().join("tally.1").is_file());
 }
+
+#[test]
+fn reports_are_files_for_machines_sheets_and_people_and_earlier_runs_are_listed() {
+    let folder = tempfile::tempdir().expect("a place");
+    let place = |name: &str| folder.path().join(name);
+    let server = Server::start(&place("data"), &[]);
+    assert_eq!(server.request("PUT", "/v1/n/targets/p/like/u", None).expect("an answer").0, 200);
+    let files = ["r.json", "r.csv", "r.html"].map(|name| text(&place(name)));
+    let reason = "<b>\"why\" & so on</b>";
+    let mut args = vec!["verify", "--url", "URL", "--operator", "<i>ana</i>", "--reason", reason];
+    let url = server.url();
+    args[2] = &url;
+    args.extend(files.iter().flat_map(|file| ["--report", file]));
+    tally_ok(args);
+    let report = json_of(&fs::read_to_string(&files[0]).expect("a report"));
+    assert_eq!(
+        (&report["what"], &report["drifted"], &report["reason"]),
+        (&"verify".into(), &0.into(), &reason.into()),
+        "{report}"
+    );
+    assert!(fs::read_to_string(&files[1]).expect("a sheet").starts_with("target,kind,shard,member,cause,before,after,"));
+    let page = fs::read_to_string(&files[2]).expect("a page");
+    assert!(page.contains("All numbers are right") && page.contains("&lt;b&gt;&quot;why&quot; &amp; so on&lt;/b&gt;"), "{page}");
+    assert!(!page.contains("<b>") && !page.contains("<i>") && !page.contains("<script"), "{page}");
+
+    let id = report["id"].as_str().expect("an id");
+    let list = tally_ok(["reports", "--url", &url]);
+    assert!(list.starts_with(id) && list.contains("verify") && list.trim_end().ends_with("clean"), "{list}");
+    assert!(tally_ok(["reports", id, "--url", &url]).starts_with("verify: clean"));
+    assert_eq!(tally_ok(["reports", id, "--url", &url, "--format", "html"]), page);
+    let listed = json_of(&tally_ok(["reports", "--url", &url, "--json"]));
+    assert_eq!((listed.as_array().map(Vec::len), listed[0]["id"].as_str()), (Some(1), Some(id)), "{listed}");
+    let (status, answer) = server.request("GET", &format!("/v1/ops/reports/{id}?format=html"), None).expect("an answer");
+    assert_eq!((status, answer.as_str()), (200, Some(page.as_str())));
+    let (status, answer) = server.request("GET", &format!("/v1/ops/reports/{id}?format=pdf"), None).expect("an answer");
+    assert_eq!((status, &answer["field"]), (400, &"format".into()), "{answer}");
+    let wrong = tally(["verify", "--url", &url, "--report", &text(&place("r.pdf"))]);
+    assert_fails(&wrong, 2, "expected a name that ends in .json, .csv or .html");
+}

@@ -135,7 +135,7 @@ fn causes(out: &mut String, report: &Report) {
         x += width;
     }
     out.push_str(
-        "</svg>\n<table>\n<caption>Differences by cause</caption>\n<thead><tr><th scope=\"col\">Cause</th>\
+        "</svg>\n<table class=\"causes\">\n<caption>Differences by cause</caption>\n<thead><tr><th scope=\"col\">Cause</th>\
          <th scope=\"col\" class=\"n\">Found</th><th scope=\"col\" class=\"n\">Repaired</th><th scope=\"col\">What it means</th></tr></thead>\n<tbody>\n",
     );
     for (cause, n, repaired) in &found {
@@ -190,6 +190,7 @@ fn drifted(out: &mut String, report: &Report) {
 fn place(drift: &Drift) -> String {
     match (drift.shard, drift.size()) {
         (1, Some(size)) => format!("off by {}", grouped(size)),
+        (1, None) if drift.member.is_some() => "one entry".to_owned(),
         (1, None) => "whole target".to_owned(),
         (leaf, Some(size)) => format!("part {leaf}, off by {}", grouped(size)),
         (leaf, None) => format!("part {leaf}"),

@@ -405,7 +405,7 @@ fn reports_are_files_for_machines_sheets_and_people_and_earlier_runs_are_listed(
     let id = report["id"].as_str().expect("an id");
     let list = tally_ok(["reports", "--url", &url]);
     assert!(list.starts_with(id) && list.contains("verify") && list.trim_end().ends_with("clean"), "{list}");
-    assert!(tally_ok(["reports", id, "--url", &url]).starts_with("verify: clean"));
+    assert!(tally_ok(["reports", id, "--url", &url]).starts_with("verify (all): clean"));
     assert_eq!(tally_ok(["reports", id, "--url", &url, "--format", "html"]), page);
     let listed = json_of(&tally_ok(["reports", "--url", &url, "--json"]));
     assert_eq!((listed.as_array().map(Vec::len), listed[0]["id"].as_str()), (Some(1), Some(id)), "{listed}");

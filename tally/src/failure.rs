@@ -49,6 +49,9 @@ impl Failure {
 /// process with a dead task would look alive and count nothing. Every answered change is durable.
 pub fn end_at_first_panic() {
     std::panic::set_hook(Box::new(|info| {
+        if store::embedded::opening() {
+            return; // Damaged files; the store catches it and says which directory.
+        }
         let payload = info.payload();
         let text = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
         let place = info.location().map(|l| format!(" at {}:{}", l.file(), l.line())).unwrap_or_default();

@@ -65,14 +65,19 @@ impl Server {
     /// Starts a server on `data` and a free port of loopback, with further arguments; returns once
     /// it is ready. Its log goes to a file beside the data.
     pub fn start(data: &Path, args: &[&str]) -> Self {
+        Self::start_logging(data, &data.with_extension("log"), args)
+    }
+
+    /// The same with its log somewhere else, as where the data have a disk of their own.
+    pub fn start_logging(data: &Path, log: &Path, args: &[&str]) -> Self {
         for _ in 0..5 {
             // Another process may take the port between this and the start: then again.
-            let mut server = Self::spawn(data, &free_address(), args);
+            let mut server = Self::spawn_logging(data, log, &free_address(), args);
             if server.wait_until_ready() {
                 return server;
             }
         }
-        panic!("the server does not start:\n{}", std::fs::read_to_string(data.with_extension("log")).unwrap_or_default());
+        panic!("the server does not start:\n{}", std::fs::read_to_string(log).unwrap_or_default());
     }
 
     /// The same at an address that clients know already, as after a crash.
@@ -91,8 +96,11 @@ impl Server {
 
     /// Starts the process and waits for nothing.
     pub fn spawn(data: &Path, address: &str, args: &[&str]) -> Self {
-        let log = data.with_extension("log");
-        let out = File::options().create(true).append(true).open(&log).expect("a log beside the data");
+        Self::spawn_logging(data, &data.with_extension("log"), address, args)
+    }
+
+    fn spawn_logging(data: &Path, log: &Path, address: &str, args: &[&str]) -> Self {
+        let out = File::options().create(true).append(true).open(log).expect("a log beside the data");
         let child = command()
             .args(["serve", "--data"])
             .arg(data)
@@ -102,7 +110,7 @@ impl Server {
             .stderr(out)
             .spawn()
             .expect("the binary starts");
-        Self { child, address: address.to_owned(), log }
+        Self { child, address: address.to_owned(), log: log.to_path_buf() }
     }
 
     /// `true`: ready; `false`: it has ended.

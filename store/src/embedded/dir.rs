@@ -4,7 +4,10 @@ use std::{
     fs::{self, File, OpenOptions, TryLockError},
     io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
+    sync::atomic::{AtomicBool, Ordering},
 };
+
+use super::{rows::Table, seal};
 
 /// Format that this version writes: keys, cells, and the names of the keyspaces.
 const FORMAT: u32 = 1;
@@ -81,6 +84,8 @@ impl OpenError {
 #[derive(Debug)]
 pub struct DataDir {
     path: PathBuf,
+    /// Whether the rows were closed in order, so that their files may be sealed.
+    closed: AtomicBool,
     _lock: File,
 }
 
@@ -105,8 +110,12 @@ impl DataDir {
             TryLockError::WouldBlock => OpenError::Locked { path: path.into() },
             TryLockError::Error(e) => OpenError::io(&lock_path, e),
         })?;
-        let dir = Self { path: path.into(), _lock: lock };
-        match dir.read_mark()? {
+        let dir = Self { path: path.into(), closed: AtomicBool::new(false), _lock: lock };
+        let mark = dir.read_mark()?;
+        if mark == Some(Mark::Ready) {
+            seal::check(path, &dir.rows())?;
+        }
+        match mark {
             Some(Mark::Ready) if !dir.rows().join("version").exists() => {
                 return Err(OpenError::Damaged { path: dir.rows(), detail: "its files are missing".into() });
             }
@@ -114,9 +123,14 @@ impl DataDir {
             Some(Mark::Ready) if !has_journal(&dir.rows()) => {
                 return Err(OpenError::Damaged { path: dir.rows(), detail: "its journal is missing".into() });
             }
-            Some(Mark::Ready) => {}
+            Some(Mark::Ready) => {
+                seal::check_layout(&dir.rows(), Table::ALL.len())?;
+                // Refused above, it stays, so that the next try is refused too.
+                seal::break_seal(path)?;
+            }
             Some(Mark::Creating) | None => {
                 dir.write_mark(&Mark::Creating)?;
+                seal::break_seal(path)?;
                 if dir.rows().exists() {
                     fs::remove_dir_all(dir.rows()).map_err(|e| OpenError::io(&dir.rows(), e))?;
                 }
@@ -128,6 +142,11 @@ impl DataDir {
     /// Where the rows are.
     pub fn rows(&self) -> PathBuf {
         self.path.join(ROWS)
+    }
+
+    /// The rows were closed in order: once they are gone, and with this value, their files are sealed.
+    pub fn closed(&self) {
+        self.closed.store(true, Ordering::Release);
     }
 
     /// Records that the rows are laid out: from now on, missing files are damage.
@@ -174,6 +193,17 @@ impl DataDir {
     }
 }
 
+impl Drop for DataDir {
+    fn drop(&mut self) {
+        if self.closed.load(Ordering::Acquire)
+            && let Err(error) = seal::write(&self.path, &self.rows())
+        {
+            // Without a seal it opens as after a crash.
+            tracing::warn!(%error, "the list of files could not be written");
+        }
+    }
+}
+
 /// Whether a journal with anything in it is there; a store that was laid out always has one.
 fn has_journal(rows: &Path) -> bool {
     let entries = fs::read_dir(rows).into_iter().flatten().flatten();
@@ -182,6 +212,10 @@ fn has_journal(rows: &Path) -> bool {
 
 /// A directory without a mark may hold nothing but what an interrupted first start left.
 fn refuse_foreign(path: &Path) -> Result<(), OpenError> {
+    // The mark is made before the rows are.
+    if path.join(LOCK).exists() && path.join(ROWS).exists() {
+        return Err(OpenError::Damaged { path: path.join(MARK), detail: "this file is missing".into() });
+    }
     for entry in fs::read_dir(path).map_err(|e| OpenError::io(path, e))? {
         let name = entry.map_err(|e| OpenError::io(path, e))?.file_name();
         // A file system of its own begins with this directory.

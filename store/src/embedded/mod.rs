@@ -19,6 +19,7 @@ mod meta;
 mod operate;
 mod rows;
 mod scan;
+mod seal;
 #[cfg(test)]
 mod tests;
 mod txn;
@@ -36,6 +37,7 @@ use schema::{LaneId, Slot};
 pub use copy::{BLOCK_BYTES, BadBlock, RowCopy, check_block};
 pub use dir::OpenError;
 use rows::Rows;
+pub use rows::opening;
 use writer::Writer;
 
 use crate::engine::{Engine, FusedLanding, StoreResult};
@@ -104,8 +106,8 @@ pub struct Embedded {
     /// was dropped before.
     dropped: Mutex<HashMap<LaneId, Slot>>,
     any_status: operate::AnyStatus,
-    // Last: the directory is free once everything above is gone.
-    _dir: dir::DataDir,
+    // Last: the directory is sealed and free once everything above is gone.
+    dir: dir::DataDir,
 }
 
 impl Embedded {
@@ -118,7 +120,7 @@ impl Embedded {
             operate::AnyStatus::of(&rows).map_err(|e| OpenError::Damaged { path: path.into(), detail: e.to_string() })?;
         dir.created()?;
         let (writer, thread) = Writer::start(rows.clone(), settings).map_err(|e| OpenError::io(path, e))?;
-        Ok(Self { writer, thread: Mutex::new(Some(thread)), rows, dropped: Mutex::default(), any_status, _dir: dir })
+        Ok(Self { writer, thread: Mutex::new(Some(thread)), rows, dropped: Mutex::default(), any_status, dir })
     }
 
     /// Commits what is queued, makes everything durable, and ends the writer. Later calls fail with
@@ -159,6 +161,9 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         self.writer.hang_up();
         self.join();
+        if self.writer.totals().settled.load(Relaxed) {
+            self.dir.closed();
+        }
     }
 }
 

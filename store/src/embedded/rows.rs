@@ -1,9 +1,10 @@
 //! The keyspaces: how they are opened, read, and kept small enough to open again quickly.
 
 use std::{
+    cell::Cell,
     ops::Bound,
     panic::{AssertUnwindSafe, catch_unwind},
-    path::Path,
+    path::{Path, PathBuf},
     sync::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
@@ -54,6 +55,20 @@ const JOURNAL_LIMIT_BYTES: u64 = 128 << 20;
 const SEALED_LIMIT: usize = 3;
 const L0_LIMIT: usize = 28;
 
+thread_local! {
+    static OPENING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is opening rows. A panic then is about the files, is caught, and becomes
+/// [`OpenError::Damaged`]: a panic hook should leave it alone.
+pub fn opening() -> bool {
+    OPENING.get()
+}
+
+/// A file that is written to learn why the database could not; hidden, so that nobody counts it.
+const PROBE: &str = ".probe";
+const PROBE_BYTES: usize = 256 << 10;
+
 /// Set once, when nothing works any more.
 #[derive(Debug, Default)]
 pub struct Stop(OnceLock<String>);
@@ -74,6 +89,7 @@ pub struct Rows {
     pub db: Database,
     keyspaces: [Keyspace; Table::ALL.len()],
     pub stop: Arc<Stop>,
+    path: PathBuf,
     replay_bytes: u64,
     /// Bytes written since all memtables were rotated.
     unrotated: AtomicU64,
@@ -112,12 +128,20 @@ fn open_keyspaces(path: &Path, settings: &EmbeddedSettings) -> fjall::Result<(Da
 impl Rows {
     pub fn open(path: &Path, settings: &EmbeddedSettings) -> Result<Self, OpenError> {
         // fjall asserts what it expects of its files: garbage in them must not end the process.
+        OPENING.set(true);
         let opened = catch_unwind(AssertUnwindSafe(|| open_keyspaces(path, settings)));
+        OPENING.set(false);
         let (db, keyspaces) = opened
             .map_err(|_| OpenError::Damaged { path: path.into(), detail: "files are not as expected".into() })?
             .map_err(|e| OpenError::of_fjall(path, e))?;
-        let rows =
-            Self { db, keyspaces, stop: Arc::default(), replay_bytes: settings.replay_bytes, unrotated: AtomicU64::new(0) };
+        let rows = Self {
+            db,
+            keyspaces,
+            stop: Arc::default(),
+            path: path.into(),
+            replay_bytes: settings.replay_bytes,
+            unrotated: AtomicU64::new(0),
+        };
         // What was replayed is in memtables again: written out now, it is not replayed twice.
         rows.rotate().map_err(|e| OpenError::of_fjall(path, e))?;
         Ok(rows)
@@ -130,13 +154,31 @@ impl Rows {
     /// Turns fjall's error into what the caller knows; an I/O error stops the store.
     pub fn failed(&self, error: fjall::Error) -> StoreError {
         use fjall::{Error, LsmError};
+        if let Err(stopped) = self.stop.check() {
+            return stopped;
+        }
         match error {
             Error::Storage(LsmError::Io(e)) | Error::Io(e) => self.stop.because(format!("I/O error: {e}")),
-            Error::Storage(e) => StoreError::Damaged(format!("{e:?}")),
-            Error::Decompress(_) | Error::InvalidTrailer | Error::InvalidTag(_) => StoreError::Damaged(format!("{error:?}")),
-            Error::Poisoned => self.stop.because("an earlier I/O error"),
+            Error::Storage(e) => self.unreadable(&format!("{e:?}")),
+            Error::Decompress(_) | Error::InvalidTrailer | Error::InvalidTag(_) => self.unreadable(&format!("{error:?}")),
+            // A background worker met it and has not told which.
+            Error::Poisoned => self.stop.because(self.write_error().unwrap_or_else(|| "an earlier I/O error".into())),
             other => self.stop.because(format!("{other:?}")),
         }
+    }
+
+    /// What writing a little beside the rows fails with now.
+    fn write_error(&self) -> Option<String> {
+        let path = self.path.join(PROBE);
+        let written = std::fs::write(&path, vec![1; PROBE_BYTES]);
+        // It may not have come into being.
+        let _ = std::fs::remove_file(&path);
+        written.err().map(|e| format!("I/O error: {e}"))
+    }
+
+    fn unreadable(&self, detail: &str) -> StoreError {
+        let path = self.path.display();
+        StoreError::Damaged(format!("a file in {path} ({detail}); restore the data directory from a backup"))
     }
 
     /// The newest stored value.

@@ -4,7 +4,7 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread::JoinHandle,
     time::Duration,
@@ -33,6 +33,8 @@ pub struct Totals {
     pub rows: AtomicU64,
     pub durable_micros: AtomicU64,
     pub stalls: AtomicU64,
+    /// Everything is durable and nothing more will be written.
+    pub settled: AtomicBool,
 }
 
 /// Work for the writer's thread, with its answer.
@@ -203,6 +205,7 @@ impl Thread {
             self.group(message, &mut closing);
         }
         let settled = self.settle();
+        self.totals.settled.store(settled.is_ok(), Relaxed);
         self.rows.stop.because("it is closed");
         for reply in closing {
             let _ = reply.send(settled.clone());

@@ -6,7 +6,7 @@
 //! the state that they meet.
 
 mod aim;
-mod bulk;
+pub mod bulk;
 mod reader;
 mod world;
 

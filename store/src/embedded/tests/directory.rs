@@ -44,8 +44,10 @@ fn a_directory_is_made_and_opened_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a/b");
     for _ in 0..2 {
-        drop(open(&path).unwrap());
+        let engine = open(&path).unwrap();
         assert_eq!(names(&path), ["LOCK", "TALLY", "rows"]);
+        drop(engine);
+        assert_eq!(names(&path), ["FILES", "LOCK", "TALLY", "rows"]);
     }
 }
 
@@ -101,7 +103,7 @@ fn missing_rows_are_damage_and_not_a_new_start() {
         let error = open(dir.path()).unwrap_err();
         assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
     }
-    assert_eq!(names(dir.path()), ["LOCK", "TALLY"]);
+    assert_eq!(names(dir.path()), ["FILES", "LOCK", "TALLY"]);
 }
 
 #[test]
@@ -141,6 +143,54 @@ fn a_directory_that_cannot_be_written_is_an_error_of_the_system() {
     }
 }
 
+/// Whatever is done to any one file after the store was closed is noticed, by the file's name, and as
+/// often as it is tried; put right, it opens.
+#[test]
+fn a_file_that_changed_since_the_store_was_closed_is_named() {
+    let dir = made();
+    let rows = dir.path().join("rows");
+    let all: Vec<PathBuf> = files(&rows).into_iter().filter(|f| !f.ends_with("lock")).collect();
+    assert!(all.len() > 20, "{all:?}");
+    for file in &all {
+        let good = fs::read(file).unwrap();
+        let mut flipped = good.clone();
+        if let Some(byte) = flipped.last_mut() {
+            *byte ^= 1;
+        }
+        let longer = [&good[..], b"x"].concat();
+        for bad in [Some(flipped).filter(|bad| *bad != good), Some(longer), None] {
+            match &bad {
+                Some(bad) => fs::write(file, bad).unwrap(),
+                None => fs::remove_file(file).unwrap(),
+            }
+            for _ in 0..2 {
+                let error = open(dir.path()).unwrap_err();
+                assert!(matches!(&error, OpenError::Damaged { .. }), "{error}");
+                let text = error.to_string();
+                assert!(text.contains(&*file.to_string_lossy()), "{}: {text}", file.display());
+            }
+        }
+        fs::write(file, good).unwrap();
+    }
+    let seal = dir.path().join("FILES");
+    let good = fs::read(&seal).unwrap();
+    for bad in [&good[..good.len() / 2], b"", b"tally files, format 1\nend 00"] {
+        fs::write(&seal, bad).unwrap();
+        let error = open(dir.path()).unwrap_err();
+        assert!(matches!(&error, OpenError::Damaged { path, .. } if *path == seal), "{error}");
+    }
+    fs::write(&seal, good).unwrap();
+    drop(open(dir.path()).unwrap());
+}
+
+#[test]
+fn a_missing_format_file_is_damage_and_not_somebody_elses_directory() {
+    let dir = made();
+    fs::remove_file(dir.path().join("TALLY")).unwrap();
+    let error = open(dir.path()).unwrap_err();
+    assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+}
+
 /// Each file in turn is overwritten and cut short. The directory opens or is refused, reads answer
 /// or fail; nothing panics, and a second attempt finds the lock free.
 #[tokio::test]
@@ -165,6 +215,8 @@ async fn garbage_in_any_file_is_an_error_and_no_panic() {
         for bad in [garbage, flipped, good[..used / 2].to_vec(), Vec::new()] {
             let copy = tempfile::tempdir().unwrap();
             copy_dir(dir.path(), copy.path());
+            // As after a crash: nothing but the database's own checks stands between it and garbage.
+            fs::remove_file(copy.path().join("FILES")).unwrap();
             fs::write(copy.path().join(file.strip_prefix(dir.path()).unwrap()), bad).unwrap();
             for _ in 0..2 {
                 match open(copy.path()) {

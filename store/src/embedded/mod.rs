@@ -161,7 +161,9 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         self.writer.hang_up();
         self.join();
-        if self.writer.totals().settled.load(Relaxed) {
+        // Ours and the writer's; a copy under way keeps the rows open, and then their files are not sealed.
+        let alone = Arc::strong_count(&self.rows) <= 2;
+        if alone && self.writer.totals().settled.load(Relaxed) {
             self.dir.closed();
         }
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use aggregator::{Aggregator, AggregatorSettings, MemoryBus, Sweep};
 use ingest::{Ingest, IngestSettings};
-use rebuilder::{Progress, Rebuilder, RebuilderSettings, Report, Scope};
+use rebuilder::{Order, Progress, Rebuilder, RebuilderSettings, Report, Scope};
 use schema::{FactKey, KindName, Member, Namespace, Register, ShardKey, TargetKey};
 use store::{
     Protocol, Settings,
@@ -128,8 +128,15 @@ impl World {
         self.rebuilder.verify(Scope::All, &Progress::default()).await.unwrap()
     }
 
+    /// Confirmed: so many wrong rows would otherwise only be reported.
     pub async fn rebuild(&self) -> Report {
-        self.rebuilder.rebuild(Scope::All, false, &Progress::default()).await.unwrap()
+        let order = Order {
+            confirm: true,
+            operator: Some("tester".into()),
+            reason: Some("rows were made wrong".into()),
+            ..Order::rebuild(Scope::All)
+        };
+        self.rebuilder.run(&order, &Progress::default()).await.unwrap()
     }
 
     /// Who likes it, by the list, with the time of each.

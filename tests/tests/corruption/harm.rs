@@ -88,6 +88,11 @@ impl Harm {
         matches!(self, Self::SmallCounterMissing | Self::LeafCounterMissing | Self::Shown)
     }
 
+    /// Whether it is two errors of one each that no sum shows.
+    pub fn cancels(self) -> bool {
+        matches!(self, Self::RowsCancel | Self::LeafCountersCancel)
+    }
+
     /// What `verify` must call it.
     pub fn causes(self) -> &'static [Cause] {
         match self {

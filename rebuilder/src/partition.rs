@@ -1,5 +1,7 @@
 //! Partitions and lists by name, side by side: for runs that cover only some of them.
 
+use std::sync::atomic::Ordering;
+
 use futures::{StreamExt, TryStreamExt, stream};
 use schema::{KindName, ShardKey, TargetKey, UserKey};
 use store::{Protocol, StoreError, StoreResult};
@@ -14,6 +16,7 @@ use crate::{
 
 /// One target: all its partitions, and counters without facts.
 pub(crate) async fn check_target(shared: &Shared, target: &TargetKey, kind: Option<KindName>) -> StoreResult<()> {
+    shared.progress.slices.store(1, Ordering::Relaxed);
     let kinds = match kind {
         Some(kind) => vec![kind],
         None => shared.protocol.settings().kinds.iter().map(|k| k.name.clone()).collect(),

@@ -1,6 +1,6 @@
 //! Runs: `verify` and `rebuild` over whatever an order covers, recorded in the store.
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering};
 
 use prometheus::Registry;
 use schema::Micros;
@@ -118,6 +118,8 @@ impl Rebuilder {
             report,
         ));
         let done = self.cover(&shared, &scope, id).await;
+        // Slices that others did are done as well.
+        progress.slices_done.store(progress.slices.load(Ordering::Relaxed), Ordering::Relaxed);
         let mut report = shared.report();
         report.finished = self.protocol.clock().now();
         let ended = done.and(self.ages().await);

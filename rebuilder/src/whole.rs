@@ -3,6 +3,7 @@
 
 use std::{
     future::Future,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -31,10 +32,10 @@ const ASK_AGAIN: Duration = Duration::from_millis(200);
 /// Checks the whole key space. Store time as of which all of it is verified.
 pub(crate) async fn check_all(shared: &Arc<Shared>, leases: Option<Arc<Leases>>) -> StoreResult<Micros> {
     let of = shared.settings.slices.max(1);
-    shared.progress.slices.store(u64::from(of) + 1, Ordering::Relaxed);
+    shared.progress.slices.store(2 * u64::from(of), Ordering::Relaxed);
     let sums = Arc::new(Sums::new(shared.settings.classes, shared.seed()));
     note_resumed(shared, leases.as_deref());
-    each_slice(shared, leases.clone(), 0..of, {
+    each_slice(shared, leases.clone(), 0..of, true, {
         let sums = sums.clone();
         move |shared, index| {
             let sums = sums.clone();
@@ -45,7 +46,7 @@ pub(crate) async fn check_all(shared: &Arc<Shared>, leases: Option<Arc<Leases>>)
     note_shared(shared, leases.as_deref(), of);
     let started = leases.as_ref().map_or_else(|| shared.report().started, |l| l.round().started);
     // The index of all users is one more slice: it wants the sums of all facts in one place.
-    each_slice(shared, leases.clone(), of..of + 1, move |shared, _| {
+    each_slice(shared, leases.clone(), of..of + 1, false, move |shared, _| {
         let (sums, leases) = (sums.clone(), leases.clone());
         Box::pin(async move { index_of_all(&shared, sums, leases, of).await })
     })
@@ -58,7 +59,7 @@ pub(crate) async fn check_part(shared: &Arc<Shared>, leases: Option<Arc<Leases>>
     let (of, first) = (PARTS * SLICES_OF_A_PART, part * SLICES_OF_A_PART);
     shared.progress.slices.store(u64::from(SLICES_OF_A_PART), Ordering::Relaxed);
     note_resumed(shared, leases.as_deref());
-    each_slice(shared, leases.clone(), 0..SLICES_OF_A_PART, move |shared, n| {
+    each_slice(shared, leases.clone(), 0..SLICES_OF_A_PART, true, move |shared, n| {
         Box::pin(async move {
             let slice = Slice { index: first + n, of };
             SliceCheck::new(&shared, slice, Index::Rows).run().await?;
@@ -90,7 +91,7 @@ fn note_shared(shared: &Shared, leases: Option<&Leases>, slices: u32) {
 
 async fn index_of_all(shared: &Arc<Shared>, sums: Arc<Sums>, leases: Option<Arc<Leases>>, of: u32) -> StoreResult<()> {
     // Slices that an earlier run finished, or another one: their facts are read again, nothing else.
-    each_slice(shared, None, 0..of, {
+    each_slice(shared, None, 0..of, false, {
         let sums = sums.clone();
         move |shared, index| {
             let (sums, leases) = (sums.clone(), leases.clone());
@@ -103,7 +104,7 @@ async fn index_of_all(shared: &Arc<Shared>, sums: Arc<Sums>, leases: Option<Arc<
         }
     })
     .await?;
-    each_slice(shared, None, 0..of, {
+    each_slice(shared, None, 0..of, true, {
         let sums = sums.clone();
         move |shared, index| {
             let sums = sums.clone();
@@ -114,7 +115,7 @@ async fn index_of_all(shared: &Arc<Shared>, sums: Arc<Sums>, leases: Option<Arc<
     if !sums.any() {
         return Ok(());
     }
-    each_slice(shared, None, 0..of, move |shared, index| {
+    each_slice(shared, None, 0..of, false, move |shared, index| {
         let sums = sums.clone();
         Box::pin(async move {
             let slice = Slice { index, of };
@@ -126,11 +127,12 @@ async fn index_of_all(shared: &Arc<Shared>, sums: Arc<Sums>, leases: Option<Arc<
 }
 
 /// Runs `work` for each of `slices`, several side by side, each once among all runs that share
-/// `leases`.
+/// `leases`; `shown`: as steps of the progress.
 async fn each_slice<W>(
     shared: &Arc<Shared>,
     leases: Option<Arc<Leases>>,
-    slices: std::ops::Range<u32>,
+    slices: Range<u32>,
+    shown: bool,
     work: W,
 ) -> StoreResult<()>
 where
@@ -159,7 +161,7 @@ where
                     None => work(shared.clone(), slice).await?,
                     Some(leases) => alive(leases, &shared, slice, work(shared.clone(), slice)).await?,
                 }
-                if leases.is_some() || slices.start == 0 {
+                if shown {
                     shared.progress.slices_done.fetch_add(1, Ordering::Relaxed);
                 }
             }

@@ -152,6 +152,12 @@ fn what_cannot_be_reached_or_opened_exits_3_and_bad_requests_exit_2() {
     assert_fails(&tally(["get", "--url", &url, "--namespace", "N", "p"]), 2, "namespace");
     assert_fails(&tally(["rebuild", "--url", &url, "--target", "p"]), 2, "--namespace");
     assert_fails(&tally(["rebuild", "--url", &url, "--target", "n/p", "--kind", "lik"]), 2, "did you mean `like`?");
+    assert_fails(&tally(["rebuild", "--url", &url, "--target", "n/p"]), 2, "there is no target n/p");
+    assert_fails(&tally(["verify", "--url", &url, "--target", "n/p"]), 2, "there is no target n/p");
+    assert_fails(&tally(["rebuild", "--url", &url, "--since", "49h"]), 2, "use `part` or `all`");
+    assert_fails(&tally(["rebuild", "--url", &url, "--since", "soon"]), 2, "as long ago as 2h");
+    assert_fails(&tally(["rebuild", "--url", &url, "--part", "30"]), 2, "0 to 29");
+    assert_fails(&tally(["rebuild", "--url", &url, "--all", "--confirm"]), 2, "--reason");
 }
 
 #[test]
@@ -379,6 +385,17 @@ fn rebuild_and_top_answer_for_people_and_for_programs() {
     assert!(tally_ok(["rebuild", "--url", &url, "--all"]).contains("clean"));
     assert!(tally_ok(["rebuild", "--url", &url, "--all", "--dry-run", "--json"]).contains("\"what\":\"rebuild --dry-run\""));
     assert!(tally_ok(["rebuild", "--url", &url, "--target", "p0", "--namespace", "n", "--kind", "like"]).contains("1 targets"));
+    for scope in [&["--since", "1h"][..], &["--part", "next"], &["--target", "n/p1"]] {
+        let args = ["rebuild", "--url", &url, "--operator", "ada", "--reason", "a drill"];
+        assert!(tally_ok(args.into_iter().chain(scope.iter().copied())).contains("clean"), "{scope:?}");
+    }
+    let (status, kept) = server.request("GET", "/v1/ops/reports", None).expect("an answer");
+    let scopes: Vec<&str> = kept["reports"].as_array().expect("a list").iter().filter_map(|r| r["scope"].as_str()).collect();
+    assert_eq!((status, scopes.len(), scopes[0], scopes[1], scopes[3]), (200, 7, "target n/p1", "part 0", "target n/p0 like"));
+    let id = kept["reports"][0]["id"].as_str().expect("an id");
+    let (status, report) = server.request("GET", &format!("/v1/ops/reports/{id}"), None).expect("an answer");
+    assert_eq!((status, &report["operator"], &report["reason"]), (200, &"ada".into(), &"a drill".into()));
+    assert_eq!(server.request("GET", "/v1/ops/reports/0", None).expect("an answer").0, 404);
     assert!(tally_ok(["get", "--url", &url, "--namespace", "n", "p0", "p2"]).contains("like                   66"));
 }
 

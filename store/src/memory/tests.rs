@@ -8,7 +8,8 @@ use super::{Faults, Memory, Table, WriteFate};
 use crate::{
     Engine, StoreError,
     engine::{
-        CommitOutcome, IndexEntry, IndexTable, JournalTable, LedgerCommit, LedgerTable, MAX_COMMIT_MEMBERS, RowChange, ScanTable,
+        CommitOutcome, FactTable, FactWrite, IndexEntry, IndexTable, JournalTable, LedgerCommit, LedgerTable, MAX_COMMIT_MEMBERS,
+        RowChange, ScanTable,
     },
 };
 
@@ -28,6 +29,22 @@ fn quiet() -> Memory {
 }
 
 const LANE: LaneId = LaneId(7);
+
+#[tokio::test]
+async fn a_fact_on_a_single_replica_is_read_at_all_and_by_everybody_afterwards() {
+    let engine = quiet();
+    let leaf = ShardKey { target: TargetKey::parse("n/t").unwrap(), kind: KindName::parse("like").unwrap(), shard: Shard(16) };
+    let (member, fact) = (Member::parse("m").unwrap(), Fact::of(schema::Register::Choice, 5, 1, 5));
+    engine.script_write(Table::Fact, WriteFate::Only(0));
+    let write = FactWrite { shard: leaf.clone(), member: member.clone(), fact, index: None };
+    assert!(engine.write_facts(&[write]).await[0].is_err());
+    let members = std::slice::from_ref(&member);
+    engine.script_quorum([1, 2]);
+    assert_eq!(engine.read_facts(&leaf, members).await.unwrap().facts, [None]);
+    assert_eq!(engine.read_facts_at_all(&leaf, members).await.unwrap().facts, [Some(fact)]);
+    engine.script_quorum([1, 2]);
+    assert_eq!(engine.read_facts(&leaf, members).await.unwrap().facts, [Some(fact)], "the other copies are repaired");
+}
 
 #[tokio::test]
 async fn a_sign_of_life_does_not_carry_a_close_that_was_lost() {

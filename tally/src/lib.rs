@@ -41,6 +41,9 @@ pub fn run() -> ExitCode {
             return ExitCode::from(if answer.use_stderr() { USAGE } else { OK });
         }
     };
+    if let Err(failure) = client::access(&cli.access) {
+        return report(&failure);
+    }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return report(&Failure::unreachable(format!("cannot start threads: {error}"))),

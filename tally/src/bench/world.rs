@@ -158,7 +158,7 @@ impl Listener {
         let address = listener.local_addr().map_err(failed)?;
         let closing = CancellationToken::new();
         let limits = Limits { connections: 4096, header_timeout: config.header_timeout, drain: config.drain_timeout };
-        let task = tokio::spawn(listen::serve(listener, router, limits, closing.clone()));
+        let task = tokio::spawn(listen::serve(listener, None, router, limits, closing.clone()));
         Ok(Self { address, closing, task })
     }
 

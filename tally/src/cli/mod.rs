@@ -38,6 +38,19 @@ pub struct Cli {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+    #[command(flatten)]
+    pub access: AccessArgs,
+}
+
+/// How a command proves to a server who asks, and knows the server.
+#[derive(Debug, Args, Default)]
+pub struct AccessArgs {
+    /// File with the key to send to the server; or the key itself in TALLY_KEY
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Access")]
+    pub key_file: Option<PathBuf>,
+    /// Certificates in PEM that are trusted for an https:// address [env: TALLY_CA]
+    #[arg(long, global = true, value_name = "FILE", help_heading = "Access")]
+    pub ca: Option<PathBuf>,
 }
 
 /// The commands.

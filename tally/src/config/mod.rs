@@ -80,6 +80,10 @@ settings! {
     data: PathBuf = "./data",
     #[doc = "Address to listen on. Loopback only while no keys are configured; port 0 picks a free one."]
     listen: SocketAddr = "127.0.0.1:8080",
+    #[doc = "Certificate chain in PEM; with it and `tls_key` the listener speaks TLS. Read again when it changes."]
+    tls_cert: PathBuf = "",
+    #[doc = "Private key of the certificate, in PEM."]
+    tls_key: PathBuf = "",
     #[doc = "What to log: error, warn, info, debug, or by module as `info,store=debug`."]
     log: String = "info,fjall=warn,lsm_tree=warn",
     #[doc = "Shape of log lines: human or json."]
@@ -146,6 +150,10 @@ impl Config {
             None => {}
         }
         for (name, text) in environment {
+            // Those of the commands that ask a server are none of a server's settings.
+            if crate::client::VARIABLES.contains(&name.as_str()) {
+                continue;
+            }
             if let Some(key) = name.strip_prefix(ENV_PREFIX) {
                 config.set_env(&name, &key.to_ascii_lowercase(), &text)?;
             }

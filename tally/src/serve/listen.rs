@@ -1,4 +1,5 @@
-//! HTTP/1 on one listener: bounded connections, a time limit for heads, an orderly end.
+//! HTTP/1 on one listener, plain or in TLS: bounded connections, a time limit for handshakes and heads,
+//! an orderly end.
 
 use std::{sync::Arc, time::Duration};
 
@@ -9,10 +10,13 @@ use hyper_util::{
     service::TowerToHyperService,
 };
 use tokio::{
+    io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
     sync::Semaphore,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::tls::Tls;
 
 /// Pause after the system refused a connection (out of file descriptors).
 const REFUSED_PAUSE: Duration = Duration::from_millis(100);
@@ -22,7 +26,8 @@ const REFUSED_PAUSE: Duration = Duration::from_millis(100);
 pub struct Limits {
     /// Open connections; more wait in the system's queue.
     pub connections: usize,
-    /// How long a connection may take to send a request's head; idle ones are closed after it too.
+    /// How long a connection may take for its handshake, and to send a request's head; idle ones are
+    /// closed after it too.
     pub header_timeout: Duration,
     /// How long open requests may go on after `stop`.
     pub drain: Duration,
@@ -30,7 +35,7 @@ pub struct Limits {
 
 /// Serves until `stop`; then accepts nothing more, lets open requests finish for at most
 /// [`Limits::drain`], and closes what is left.
-pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: CancellationToken) {
+pub async fn serve(listener: TcpListener, tls: Option<Tls>, router: Router, limits: Limits, stop: CancellationToken) {
     let service = TowerToHyperService::new(router);
     let places = Arc::new(Semaphore::new(limits.connections));
     let connections = TaskTracker::new();
@@ -43,8 +48,21 @@ pub async fn serve(listener: TcpListener, router: Router, limits: Limits, stop: 
         match accepted {
             Ok((stream, place)) => {
                 let (service, stop, cut) = (service.clone(), stop.clone(), cut.clone());
+                let acceptor = tls.as_ref().map(Tls::acceptor);
                 connections.spawn(async move {
-                    connection(stream, service, limits.header_timeout, stop, cut).await;
+                    let head = limits.header_timeout;
+                    match acceptor {
+                        None => connection(stream, service, head, stop, cut).await,
+                        // A connection that ends before its handshake had asked for nothing.
+                        Some(acceptor) => tokio::select! {
+                            shaken = tokio::time::timeout(head, acceptor.accept(stream)) => match shaken {
+                                Ok(Ok(stream)) => connection(stream, service, head, stop, cut).await,
+                                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake failed"),
+                                Err(_) => tracing::debug!("a TLS handshake took too long"),
+                            },
+                            () = cut.cancelled() => {}
+                        },
+                    }
                     drop(place);
                 });
             }
@@ -73,8 +91,8 @@ async fn accept(
     Ok((stream, place))
 }
 
-async fn connection(
-    stream: TcpStream,
+async fn connection<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
     service: TowerToHyperService<Router>,
     head: Duration,
     stop: CancellationToken,

@@ -8,6 +8,7 @@ mod node;
 mod ops;
 mod parts;
 mod record;
+mod tls;
 mod writer;
 
 use std::time::Duration;
@@ -21,6 +22,7 @@ pub use node::{Node, Opening};
 pub use ops::{OpsApi, OrderBody, RunView, TopEntry, order};
 pub use parts::{Parts, ingest_settings, rebuilder_settings};
 use prometheus::Registry;
+pub use tls::Tls;
 use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
@@ -65,7 +67,9 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
         .await
         .map_err(|e| Failure::unreachable(format!("cannot listen on {}: {e}; choose another --listen", config.listen)))?;
     let address = listener.local_addr().map_err(|e| Failure::unreachable(format!("the listener has no address: {e}")))?;
-    output::print(&format!("listening on http://{address}\n"))?;
+    let tls = Tls::load(&config.tls_cert, &config.tls_key)?;
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    output::print(&format!("listening on {scheme}://{address}\n"))?;
     tracing::info!(%address, data = %config.data.display(), "listening; loopback only, because no keys are configured");
     let limits =
         Limits { connections: config.max_connections, header_timeout: config.header_timeout, drain: config.drain_timeout };
@@ -74,7 +78,10 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
     let ops = OpsApi::default();
     let router = ingest::http::router(api.clone(), Router::new()).merge(ops.router());
     let closing = CancellationToken::new();
-    let listening = tokio::spawn(listen::serve(listener, router, limits, closing.clone()));
+    if let Some(tls) = tls.clone() {
+        tokio::spawn(tls.follow(closing.clone()));
+    }
+    let listening = tokio::spawn(listen::serve(listener, tls, router, limits, closing.clone()));
     let opened = tokio::select! {
         opened = Node::open(config, Opening::Serve) => opened?,
         () = stop.cancelled() => return Ok(()),

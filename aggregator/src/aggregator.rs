@@ -23,6 +23,8 @@ use crate::{AggregatorSettings, MemoryBus, Notice, metrics::AggregatorMetrics};
 
 /// Members that may wait for a shard in flight; further ones are left to the sweep.
 const MAX_WAITING: usize = 50_000;
+/// Roots that are counted in one go: enough that a write of counters costs each of them little.
+const TOGETHER: usize = 64;
 
 /// Called with each target whose counter was written, so that caches forget it.
 pub type OnCounted = Arc<dyn Fn(&TargetKey) + Send + Sync>;
@@ -57,7 +59,9 @@ struct Work {
     failures: u32,
 }
 
-type InFlight = FuturesUnordered<BoxFuture<'static, (Work, StoreResult<Reconciled>)>>;
+/// Work that was done, with its result; `None`: it has to be done by itself.
+type Done = Vec<(Work, Option<StoreResult<Reconciled>>)>;
+type InFlight = FuturesUnordered<BoxFuture<'static, Done>>;
 
 impl Aggregator {
     /// Counts what `bus` names, by `protocol`.
@@ -112,10 +116,15 @@ impl Aggregator {
     pub async fn run_once(&self) -> Round {
         let mut round = Round::default();
         let notices: Vec<Notice> = (0..self.bus.buckets()).flat_map(|bucket| self.take(bucket, usize::MAX)).collect();
-        let work = notices.into_iter().map(|notice| self.reconcile(Work { notice, failures: 0 }));
-        let results: Vec<_> = stream::iter(work).buffer_unordered(self.settings.parallel.max(1)).collect().await;
+        let work = notices.into_iter().map(|notice| Work { notice, failures: 0 }).collect();
+        let (together, alone) = self.split(work);
+        let mut results: Vec<_> = stream::iter(together).buffer_unordered(self.settings.parallel.max(1)).concat().await;
+        let left = results.extract_if(.., |(_, result)| result.is_none()).map(|(work, _)| work);
+        let left: Vec<Work> = left.chain(alone).collect();
+        let alone = stream::iter(left.into_iter().map(|work| self.reconcile(work)));
+        results.extend(alone.buffer_unordered(self.settings.parallel.max(1)).concat().await);
         for (work, result) in results {
-            match result {
+            match result.unwrap_or_else(|| Err(StoreError::Unavailable("left undone".into()))) {
                 Ok(done) => {
                     round.shards += 1;
                     round.done += done;
@@ -158,11 +167,9 @@ impl Aggregator {
         loop {
             // A shard in flight is looked at again afterwards: what came meanwhile waits for it.
             let paused = self.pause.is_on();
-            let free = if paused { 0 } else { self.settings.parallel.max(1).saturating_sub(in_flight.len()) };
-            for work in self.pick(&buckets, &mut next, free, &mut waiting, &mut busy) {
-                let this = self.clone();
-                in_flight.push(async move { this.reconcile(work).await }.boxed());
-            }
+            let free = if paused { 0 } else { self.settings.parallel.max(1).saturating_sub(busy.len()) };
+            let picked = self.pick(&buckets, &mut next, free, &mut waiting, &mut busy);
+            self.begin(picked, &in_flight);
             self.metrics.backlog.set(i64::try_from(self.bus.backlog()).unwrap_or(i64::MAX));
             if stop.is_cancelled() {
                 let until =
@@ -179,11 +186,16 @@ impl Aggregator {
                 }
                 continue;
             }
-            let room = in_flight.len() < self.settings.parallel.max(1);
+            let room = busy.len() < self.settings.parallel.max(1);
             tokio::select! {
-                Some((work, result)) = in_flight.next() => {
-                    busy.remove(&work.notice.shard);
-                    outage = self.settle(work, result, outage, &mut in_flight, &mut busy).await;
+                Some(mut done) = in_flight.next() => {
+                    // One commit of the store ends many of them: all are booked before more is picked.
+                    while let Some(Some(more)) = in_flight.next().now_or_never() {
+                        done.extend(more);
+                    }
+                    for (work, result) in done {
+                        outage = self.settle(work, result, outage, &in_flight, &mut busy);
+                    }
                 }
                 () = listener.notified(), if room => {}
             }
@@ -231,15 +243,44 @@ impl Aggregator {
         out
     }
 
+    /// Roots that were not tried before go together; leaves, which take several steps each, alone.
+    fn split(&self, work: Vec<Work>) -> (Vec<BoxFuture<'static, Done>>, Vec<Work>) {
+        let (mut roots, alone): (Vec<Work>, Vec<Work>) =
+            work.into_iter().partition(|w| w.failures == 0 && w.notice.shard.shard.is_root());
+        let mut together = Vec::new();
+        while !roots.is_empty() {
+            let rest = roots.split_off(roots.len().min(TOGETHER));
+            let (this, some) = (self.clone(), std::mem::replace(&mut roots, rest));
+            together.push(async move { this.reconcile_together(some).await }.boxed());
+        }
+        (together, alone)
+    }
+
+    fn begin(&self, work: Vec<Work>, in_flight: &InFlight) {
+        let (together, alone) = self.split(work);
+        together.into_iter().for_each(|future| in_flight.push(future));
+        for work in alone {
+            let this = self.clone();
+            in_flight.push(async move { this.reconcile(work).await }.boxed());
+        }
+    }
+
     /// Books one result; returns how many failures in a row the store has shown.
-    async fn settle(
+    fn settle(
         &self,
         mut work: Work,
-        result: StoreResult<Reconciled>,
+        result: Option<StoreResult<Reconciled>>,
         outage: u32,
-        in_flight: &mut InFlight,
+        in_flight: &InFlight,
         busy: &mut HashSet<ShardKey>,
     ) -> u32 {
+        let Some(result) = result else {
+            // It stays busy.
+            let this = self.clone();
+            in_flight.push(async move { this.reconcile(work).await }.boxed());
+            return outage;
+        };
+        busy.remove(&work.notice.shard);
         let error = match result {
             Ok(_) => {
                 self.taken.fetch_sub(1, Ordering::SeqCst);
@@ -269,15 +310,34 @@ impl Aggregator {
         if away { outage.saturating_add(1) } else { 0 }
     }
 
-    async fn reconcile(&self, work: Work) -> (Work, StoreResult<Reconciled>) {
+    async fn reconcile_together(&self, work: Vec<Work>) -> Done {
+        let roots: Vec<ShardKey> = work.iter().map(|w| w.notice.shard.clone()).collect();
+        let results = self.protocol.reconcile_small(&roots).await;
+        let done: Done =
+            work.into_iter().zip(results.into_iter().map(|r| r.map(|r| r.map(|()| Reconciled::default())))).collect();
+        for (work, result) in &done {
+            if let Some(result) = result {
+                self.book(work, result);
+            }
+        }
+        done
+    }
+
+    async fn reconcile(&self, work: Work) -> Done {
         let members: Vec<Member> = work.notice.members.iter().cloned().collect();
         let result = self.protocol.reconcile(&work.notice.shard, &members).await;
+        self.book(&work, &result);
+        vec![(work, Some(result))]
+    }
+
+    /// Metrics of one result, and word to whoever keeps counts in memory.
+    fn book(&self, work: &Work, result: &StoreResult<Reconciled>) {
         let m = &self.metrics;
-        match &result {
+        match result {
             Ok(done) => {
                 (self.on_counted)(&work.notice.shard.target);
                 m.shards.inc();
-                m.members.inc_by(members.len() as u64);
+                m.members.inc_by(work.notice.members.len() as u64);
                 m.commits.inc_by(u64::from(done.commits));
                 m.conflicts.inc_by(u64::from(done.conflicts));
                 m.unknowns.inc_by(u64::from(done.unknowns));
@@ -295,7 +355,6 @@ impl Aggregator {
         }
         let dropped = self.bus.totals().1;
         m.dropped.inc_by(dropped.saturating_sub(m.dropped.get()));
-        (work, result)
     }
 
     fn requeue(&self, notice: Notice) {

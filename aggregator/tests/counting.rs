@@ -94,6 +94,30 @@ async fn a_thousand_flips_in_one_window_are_one_row_and_one_commit() {
     assert_eq!(w.total("p").await, 19, "the last flip withdrew");
 }
 
+/// Small targets share one write of counters; what needs more than that is left for a reconcile of its own.
+#[tokio::test]
+async fn small_targets_are_counted_together_and_others_are_left_alone() {
+    let w = setup(Arc::new(SystemClock::default()), Settings { small_limit: 4, level: 1, ..Settings::default() }).await;
+    for (id, likes) in [("one", 1), ("four", 4), ("five", 5)] {
+        for i in 0..likes {
+            w.write(id, i, 1).await;
+        }
+    }
+    let root = |id: &str| ShardKey::root(target(id), like());
+    let asked = [root("one"), root("five"), root("none"), root("one").with_shard(leaf_of(&member(0), 1)), root("four")];
+    let done = w.protocol.reconcile_small(&asked).await;
+    let counted: Vec<bool> = done.iter().map(|d| matches!(d, Some(Ok(())))).collect();
+    assert_eq!(counted, [true, false, true, false, true], "{done:?}");
+    assert!(done.iter().all(|d| !matches!(d, Some(Err(_)))), "{done:?}");
+    assert_eq!((w.total("one").await, w.total("four").await), (1, 4));
+    let written = w.protocol.engine().read_counters(&target("five")).await.unwrap();
+    assert!(written.rows.is_empty() && written.shown.is_empty(), "too many for a small target: promotion comes first");
+    w.bus.publish(vec![ChangeEvent { shard: root("five"), members: vec![member(0)], at: 1 }]).await;
+    let round = w.aggregator.run_once().await;
+    assert!(round.done.promoted && round.failed == 0);
+    assert_eq!(w.total("five").await, 5);
+}
+
 /// Events repeated, in any order, of facts that have moved on: nothing is counted twice.
 #[tokio::test]
 async fn repeated_and_reordered_events_change_no_number() {

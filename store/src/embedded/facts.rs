@@ -94,14 +94,25 @@ impl FactTable for Embedded {
     async fn page_facts(&self, shard: &ShardKey, after: Option<&Member>, limit: usize) -> StoreResult<FactPage> {
         let view = self.rows.view()?;
         let (prefix, limit) = (keys::shard(shard), limit.max(1));
-        let head = view.get(Table::Facts, &prefix)?;
-        let mut page = FactPage { head: head.map(|bytes| decode_head(&prefix, &bytes)).transpose()?, ..FactPage::default() };
-        let from = Bound::Excluded(keys::with_id(&prefix, after.map_or("", Member::as_str)));
+        let mut page = FactPage::default();
+        let from = match after {
+            // The head's key is the prefix itself, so it comes first.
+            None => Bound::Included(prefix.clone()),
+            Some(after) => {
+                let head = view.get(Table::Facts, &prefix)?;
+                page.head = head.map(|bytes| decode_head(&prefix, &bytes)).transpose()?;
+                Bound::Excluded(keys::with_id(&prefix, after.as_str()))
+            }
+        };
         for row in view.range(Table::Facts, from, keys::behind(&prefix)) {
             if page.rows.len() == limit {
                 return Ok(page);
             }
             let (key, value) = row?;
+            if key.len() == prefix.len() {
+                page.head = Some(decode_head(&prefix, &value)?);
+                continue;
+            }
             let member = keys::parse_id(&key[prefix.len()..]).and_then(keys::member);
             page.rows.push((member.ok_or_else(|| damaged(Table::Facts, &key))?, decode_fact(&key, &value)?));
         }

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use schema::{CounterRow, Counts, Fact, LedgerHead, LedgerRow, Member, Micros, RootHead, ShardKey};
 
 use super::{Protocol, mutation::mutant};
@@ -67,6 +68,39 @@ impl Protocol {
         }
         self.put_counter(root, self.small_counter(head, &facts)).await?;
         Ok(Reconciled::default())
+    }
+
+    /// Counts small targets together: their counters are written in one call, so that a store with one
+    /// writer is not asked for each. `None`: not a small target, or nothing is known of its counter's
+    /// write; [`Self::reconcile`] it by itself. Otherwise the same promise as there.
+    pub async fn reconcile_small(&self, roots: &[ShardKey]) -> Vec<Option<StoreResult<()>>> {
+        let pages = join_all(
+            roots.iter().map(|root| async move { if root.shard.is_root() { Some(self.read_small(root).await) } else { None } }),
+        )
+        .await;
+        let mut done: Vec<Option<StoreResult<()>>> = Vec::with_capacity(roots.len());
+        let (mut puts, mut put_for) = (Vec::new(), Vec::new());
+        for (root, page) in roots.iter().zip(pages) {
+            done.push(match page {
+                None => None,
+                Some(Err(error)) => Some(Err(error)),
+                Some(Ok((head, facts))) if head.level().is_some() || facts.len() > self.settings.small_limit => None,
+                Some(Ok((head, facts))) if facts.is_empty() && head.epoch == 0 => Some(Ok(())),
+                Some(Ok((head, facts))) => {
+                    puts.push(CounterPut { shard: root.clone(), row: self.small_counter(head, &facts) });
+                    put_for.push(done.len());
+                    None
+                }
+            });
+        }
+        if !puts.is_empty() {
+            let results = self.engine.put_counters(&puts).await;
+            for (at, result) in put_for.into_iter().zip(results) {
+                // What may succeed later is tried again by itself.
+                done[at] = (!result.as_ref().is_err_and(StoreError::is_transient)).then_some(result);
+            }
+        }
+        done
     }
 
     /// The root's head and at most T + 1 facts.

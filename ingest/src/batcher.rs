@@ -28,6 +28,9 @@ use crate::{Bar, Gate, Mode, admission::Admission, metrics::IngestMetrics, setti
 /// What became of one request, or what barred it.
 pub(crate) type Answer = Result<Written, Bar>;
 
+/// Batches on their way beside which another begins before it is full.
+const PARTIAL: usize = 2;
+
 /// One request on its way to the batcher.
 pub(crate) struct Job {
     pub request: WriteRequest,
@@ -141,8 +144,17 @@ impl Batcher {
         }
     }
 
+    /// One batch on its way to the store's writer and one behind it keep the writer busy: a further one
+    /// begins only if it is full. Until then requests gather, and share what a batch costs.
+    fn may_begin(&self) -> bool {
+        let on_their_way = self.batches.len();
+        !self.ready.is_empty()
+            && on_their_way < self.settings.batches
+            && (on_their_way < PARTIAL || self.ready.len() >= self.settings.batch)
+    }
+
     fn dispatch(&mut self) {
-        while self.batches.len() < self.settings.batches && !self.ready.is_empty() {
+        while self.may_begin() {
             let mut entries = Vec::new();
             while entries.len() < self.settings.batch {
                 let Some(key) = self.ready.pop_front() else { break };

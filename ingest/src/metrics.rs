@@ -3,7 +3,7 @@
 
 use prometheus::{Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
-use crate::{Bar, http::ROUTES};
+use crate::Bar;
 
 /// Outcome words of a write, as labels.
 pub(crate) const OUTCOMES: [&str; 7] = ["applied", "unchanged", "superseded", "accepted", "rejected", "unavailable", "unknown"];
@@ -62,17 +62,10 @@ impl Default for HttpMetrics {
     fn default() -> Self {
         let seconds = HistogramOpts::new("tally_http_request_seconds", "Time to answer, by route")
             .buckets(vec![0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
-        let metrics = Self {
+        Self {
             requests: counters("tally_http_requests_total", "HTTP answers, by route and class", &["route", "class"]),
             seconds: HistogramVec::new(seconds, &["route"]).expect("constant buckets are valid"),
-        };
-        for route in ROUTES {
-            metrics.seconds.with_label_values(&[route]);
-            for class in CLASSES {
-                metrics.requests.with_label_values(&[route, class]);
-            }
         }
-        metrics
     }
 }
 

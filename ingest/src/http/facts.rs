@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use store::protocol::{Outcome, WriteRequest};
 
 use super::{
-    Api, PathIds, Problem, QueryParams, outcome_word,
+    Api, Caller, PathIds, Problem, QueryParams, Role, outcome_word,
     request::{RawBody, field_of, known_choice, known_kind, only_choice, parse_json, parse_micros},
 };
 
@@ -79,6 +79,7 @@ pub(super) struct Answer {
 
 pub(super) async fn post(
     State(api): State<Api>,
+    caller: Caller,
     path: PathIds,
     query: QueryParams,
     RawBody(body): RawBody,
@@ -92,6 +93,7 @@ pub(super) async fn post(
         let detail = format!("at most {MAX_FACTS} facts in one request, these are {}", items.len());
         return Err(Problem::bad("too-many", "facts", detail).limit(MAX_FACTS));
     }
+    may(&caller, &items)?;
     let now = ingest.protocol().clock().now();
     let kinds = &ingest.protocol().settings().kinds;
     let parsed: Vec<Result<WriteRequest, Problem>> =
@@ -126,6 +128,15 @@ fn parse_items(body: &[u8]) -> Result<Vec<Result<Item, Problem>>, Problem> {
     }
     let Body { facts } = parse_json::<Body<Loose>>(body)?;
     Ok(facts.into_iter().map(Loose::strict).collect())
+}
+
+/// A time of one's own can undo what others wrote later, so it is for operators only.
+fn may(caller: &Caller, items: &[Result<Item, Problem>]) -> Result<(), Problem> {
+    let timed = |item: &Result<Item, Problem>| item.as_ref().is_ok_and(|i| i.at.is_some());
+    if items.iter().any(timed) {
+        caller.has(&[Role::Operate])?;
+    }
+    if items.iter().any(|item| !timed(item)) { caller.has(&[Role::Write]) } else { Ok(()) }
 }
 
 fn request(kinds: &Kinds, namespace: &Namespace, item: Item, now: Micros) -> Result<WriteRequest, Problem> {

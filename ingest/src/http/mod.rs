@@ -1,5 +1,6 @@
 //! The HTTP API: handlers parse, call once, map. Every error is a problem document (RFC 9457).
 
+mod auth;
 mod facts;
 mod lists;
 mod problem;
@@ -12,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 use axum::{
     Json, Router,
     extract::{MatchedPath, Request, State},
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
     routing::{get, post, put},
@@ -22,8 +23,11 @@ use serde::Serialize;
 use store::{clock::Stopwatch, protocol::Outcome};
 use tokio::sync::Semaphore;
 
+pub use auth::{Access, Authority, Caller, Namespaces, Open, Role, Roles, Scope};
 pub use problem::Problem;
 pub use request::{JsonBody, MAX_BODY_BYTES, PathIds, QueryParams};
+
+use auth::{RouteEntry, RouteTable};
 
 use crate::{Ingest, IngestSettings, metrics::HttpMetrics};
 
@@ -36,8 +40,18 @@ const FACTS: &str = "/v1/{namespace}/facts";
 /// Label of requests that match no route of this module.
 const OTHER: &str = "other";
 
-/// Route templates, as metric labels.
-pub(crate) const ROUTES: [&str; 7] = [STATE, TARGET, MEMBERS, USER, COUNTS, FACTS, OTHER];
+/// Who may ask what, of the routes of this module.
+pub const ACCESS: [Access; 8] = [
+    Access::new(Method::GET, STATE, &[Role::Read], Scope::Path),
+    Access::new(Method::PUT, STATE, &[Role::Write], Scope::Path),
+    Access::new(Method::DELETE, STATE, &[Role::Write], Scope::Path),
+    Access::new(Method::GET, TARGET, &[Role::Read], Scope::Path),
+    Access::new(Method::GET, MEMBERS, &[Role::Read], Scope::Path),
+    Access::new(Method::GET, USER, &[Role::Read], Scope::Path),
+    Access::new(Method::POST, COUNTS, &[Role::Read], Scope::Path),
+    // Facts with a time of their own need `operate`, others `write`: the handler looks.
+    Access::new(Method::POST, FACTS, &[Role::Write, Role::Operate], Scope::Path),
+];
 
 /// What the routes share. It exists before the store is open; [`Self::open`] fills it.
 #[derive(Clone)]
@@ -47,15 +61,36 @@ pub struct Api {
     metrics: HttpMetrics,
     room: Arc<Semaphore>,
     settings: IngestSettings,
+    authority: Arc<dyn Authority>,
+    /// `/metrics` is for everybody.
+    open_metrics: bool,
+    table: Arc<RouteTable>,
 }
 
 impl Api {
-    /// An API whose store is not open yet: `/readyz` and all `/v1` routes answer 503.
+    /// An API whose store is not open yet: `/readyz` and all `/v1` routes answer 503. Everybody may do
+    /// everything, until [`Self::authority`] says otherwise.
     pub fn new(registry: Registry, settings: IngestSettings) -> prometheus::Result<Self> {
         let metrics = HttpMetrics::default();
         metrics.register(&registry)?;
         let room = Arc::new(Semaphore::new(settings.requests.max(1)));
-        Ok(Self { ingest: Arc::default(), registry, metrics, room, settings })
+        let table = Arc::new(RouteTable::new(&ACCESS, &metrics));
+        let authority = Arc::new(Open::default());
+        Ok(Self { ingest: Arc::default(), registry, metrics, room, settings, authority, open_metrics: false, table })
+    }
+
+    /// Asks `authority` who a caller is; `open_metrics`: whether `/metrics` is for everybody all the same.
+    #[must_use]
+    pub fn authority(mut self, authority: Arc<dyn Authority>, open_metrics: bool) -> Self {
+        (self.authority, self.open_metrics) = (authority, open_metrics);
+        self
+    }
+
+    /// Who may ask what, of the routes of other roles that are given to [`router`].
+    #[must_use]
+    pub fn access(mut self, more: &[Access]) -> Self {
+        self.table = Arc::new(RouteTable::new(ACCESS.iter().chain(more), &self.metrics));
+        self
     }
 
     /// The store is open and recovered: answer from now on. The first call counts.
@@ -70,7 +105,7 @@ impl Api {
 }
 
 /// All routes of ingest, `/healthz`, `/readyz` and `/metrics`. `more` are routes of other roles that
-/// get the same limits, metrics and error documents.
+/// get the same checks, limits, metrics and error documents; who may ask them says [`Api::access`].
 pub fn router(api: Api, more: Router<Api>) -> Router {
     Router::new()
         .route(STATE, put(write::put).delete(write::delete).get(read::state))
@@ -104,36 +139,41 @@ async fn ready(State(api): State<Api>) -> Result<Json<Health>, Problem> {
     Ok(Json(Health { status: "ready" }))
 }
 
-async fn metrics(State(api): State<Api>) -> Response {
-    match TextEncoder::new().encode_to_string(&api.registry.gather()) {
-        Ok(text) => ([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response(),
-        Err(error) => Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", &error.to_string()).into_response(),
+async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Result<Response, Problem> {
+    if !api.open_metrics {
+        api.authority.caller(auth::bearer(&headers)).ok_or_else(Problem::unauthorized)?.has(&[Role::Read])?;
     }
+    let failed = |e: prometheus::Error| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "metrics", &e.to_string());
+    let text = TextEncoder::new().encode_to_string(&api.registry.gather()).map_err(failed)?;
+    Ok(([(header::CONTENT_TYPE, prometheus::TEXT_FORMAT)], text).into_response())
 }
 
-/// Limits before work, and one line of metrics for each answer.
+/// The one way in: limits before work, then who asks and whether they may; a line of metrics for
+/// each answer.
 async fn admit(State(api): State<Api>, route: Option<MatchedPath>, request: Request, next: Next) -> Response {
     let watch = Stopwatch::start();
-    let open = api.ingest.get().map_or(Ok(()), |ingest| ingest.gate().admits());
-    let answer = match (open, api.room.try_acquire()) {
-        (Err(refused), _) => Problem::from(refused).into_response(),
-        (Ok(()), Err(_)) => Problem::no_capacity("too many requests are being handled").into_response(),
-        (Ok(()), Ok(_permit)) => match tokio::time::timeout(api.settings.request_timeout, next.run(request)).await {
-            Ok(answer) => answer,
-            Err(_) => Problem::unknown("the request took too long; whether it was carried out is not known").into_response(),
-        },
+    let entry = api.table.get(route.as_ref().map(MatchedPath::as_str));
+    let answer = match admitted(&api, entry, request, next).await {
+        Ok(answer) => answer,
+        Err(problem) => problem.into_response(),
     };
-    let route = route.as_ref().map_or(OTHER, MatchedPath::as_str);
-    let route = ROUTES.into_iter().find(|r| *r == route).unwrap_or(OTHER);
-    let class = match answer.status().as_u16() {
-        429 => "429",
-        400..=499 => "4xx",
-        500.. => "5xx",
-        _ => "2xx",
-    };
-    api.metrics.requests.with_label_values(&[route, class]).inc();
-    api.metrics.seconds.with_label_values(&[route]).observe(watch.elapsed().as_secs_f64());
+    entry.observe(answer.status(), watch.elapsed());
     answer
+}
+
+async fn admitted(api: &Api, entry: &RouteEntry, mut request: Request, next: Next) -> Result<Response, Problem> {
+    let _permit = api.room.try_acquire().map_err(|_| Problem::no_capacity("too many requests are being handled"))?;
+    let caller = api.authority.caller(auth::bearer(request.headers())).ok_or_else(Problem::unauthorized)?;
+    let access = entry.access(request.method())?;
+    access.check(&caller, request.uri().path())?;
+    if let Some(ingest) = api.ingest.get().filter(|_| !access.route.starts_with("/v1/ops/")) {
+        ingest.gate().admits()?;
+    }
+    request.extensions_mut().insert(caller);
+    let timeout = access.timeout(api.settings.request_timeout);
+    tokio::time::timeout(timeout, next.run(request))
+        .await
+        .map_err(|_| Problem::unknown("the request took too long; whether it was carried out is not known"))
 }
 
 /// The word that answers use for an outcome.

@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    http::{StatusCode, header},
+    http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
 use serde::Serialize;
@@ -29,6 +29,9 @@ pub struct Problem {
     /// The limit that was passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// Methods of the route, for `Allow`.
+    #[serde(skip)]
+    allow: Option<String>,
 }
 
 impl Problem {
@@ -41,7 +44,25 @@ impl Problem {
             detail: detail.to_owned(),
             field: None,
             limit: None,
+            allow: None,
         }
+    }
+
+    /// 401, which does not tell what was wrong with the key.
+    pub fn unauthorized() -> Self {
+        let detail = "send a valid key as `Authorization: Bearer …`; `tally key new` makes one";
+        Self::new(StatusCode::UNAUTHORIZED, "unauthorized", detail)
+    }
+
+    /// 403: the caller is known, and may not.
+    pub fn forbidden(detail: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
+    /// 405, with the methods that there are.
+    pub(super) fn method(known: &str) -> Self {
+        let detail = "this route does not take that method";
+        Self { allow: Some(known.to_owned()), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", detail) }
     }
 
     /// 400 about one field.
@@ -114,8 +135,15 @@ impl From<StoreError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let allow = self.allow.as_deref().and_then(|a| HeaderValue::from_str(a).ok());
         let mut answer = (status, Json(self)).into_response();
-        answer.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static("application/problem+json"));
+        answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(allow) = allow {
+            answer.headers_mut().insert(header::ALLOW, allow);
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS {
             answer.headers_mut().insert(header::RETRY_AFTER, retry_after());
         }

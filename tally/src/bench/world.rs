@@ -20,7 +20,7 @@ use crate::{
     cli::BenchWay,
     config::Config,
     failure::Failure,
-    serve::{Limits, Node, Opening, OpsApi, Parts, ingest_settings, listen},
+    serve::{ACCESS, Limits, Node, Opening, OpsApi, Parts, ingest_settings, listen},
 };
 
 /// Tasks that ask whether a like is counted.
@@ -57,7 +57,8 @@ impl World {
             BenchWay::InProcess => None,
             BenchWay::Http => {
                 let api = Api::new(registry.clone(), ingest_settings(config)).expect("metric names are constants that differ");
-                let router = ingest::http::router(api.clone(), Router::new()).merge(OpsApi::default().router());
+                let api = api.access(ACCESS);
+                let router = ingest::http::router(api.clone(), OpsApi::default().router());
                 api.open(parts.ingest().clone());
                 Some(Listener::start(router, config).await?)
             }

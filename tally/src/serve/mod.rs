@@ -13,13 +13,12 @@ mod writer;
 
 use std::time::Duration;
 
-use axum::Router;
 pub use control::Controls;
 use ingest::http::Api;
 pub use jobs::{JobState, JobView, ProgressView};
 pub use listen::Limits;
 pub use node::{Node, Opening};
-pub use ops::{OpsApi, OrderBody, RunView, TopEntry, order};
+pub use ops::{ACCESS, OpsApi, OrderBody, RunView, TopEntry, order};
 pub use parts::{Parts, ingest_settings, rebuilder_settings};
 use prometheus::Registry;
 pub use tls::Tls;
@@ -76,7 +75,8 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
     let registry = Registry::new();
     let api = Api::new(registry.clone(), ingest_settings(config)).expect("metric names are constants that differ");
     let ops = OpsApi::default();
-    let router = ingest::http::router(api.clone(), Router::new()).merge(ops.router());
+    let api = api.access(ACCESS);
+    let router = ingest::http::router(api.clone(), ops.router());
     let closing = CancellationToken::new();
     if let Some(tls) = tls.clone() {
         tokio::spawn(tls.follow(closing.clone()));

@@ -4,7 +4,7 @@ use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
 };
-use ingest::http::Problem;
+use ingest::http::{Caller, Problem, Role};
 use serde::Deserialize;
 
 use super::{OpsApi, query_problem};
@@ -22,10 +22,12 @@ pub(super) struct ExplainQuery {
 
 pub(super) async fn get(
     State(api): State<OpsApi>,
+    caller: Caller,
     query: Result<Query<ExplainQuery>, QueryRejection>,
 ) -> Result<Json<Explanation>, Problem> {
     let ops = api.ops()?;
     let Query(q) = query.map_err(|e| query_problem("query", e.body_text()))?;
+    caller.may(Role::Operate, &q.namespace)?;
     let kinds = &ops.protocol.settings().kinds;
     let key = key(kinds, &q.namespace, &q.target, &q.kind, &q.member);
     let key = key.map_err(|(field, why)| match field {

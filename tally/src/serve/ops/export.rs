@@ -5,7 +5,7 @@ use axum::{
     http::{HeaderValue, header},
     response::{IntoResponse, Response},
 };
-use ingest::http::Problem;
+use ingest::http::{Caller, Problem, Role};
 use rebuilder::{ExportFilter, ExportPlace, export_page};
 use schema::Namespace;
 use serde::Deserialize;
@@ -27,11 +27,13 @@ pub(super) struct ExportQuery {
 
 pub(super) async fn get(
     State(api): State<OpsApi>,
+    caller: Caller,
     query: Result<Query<ExportQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let ops = api.ops()?;
     let Query(query) = query.map_err(|e| query_problem("query", e.body_text()))?;
     let namespace = Namespace::parse(&query.namespace).map_err(|e| query_problem("namespace", e))?;
+    caller.may(Role::Operate, namespace.as_str())?;
     let kind = query.kind.as_deref().map(|kind| ops.kind(kind)).transpose()?;
     let limit = query.limit.unwrap_or(PAGE);
     if !(1..=PAGE).contains(&limit) {

@@ -6,8 +6,8 @@ use axum::{
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
-use ingest::http::{Problem, QueryParams};
-use operator::{Order, Run, RunState, What};
+use ingest::http::{Caller, Problem, QueryParams, Role};
+use operator::{Operator, Order, Run, RunState, What};
 use schema::{Member, Namespace, Reason, TargetKey, UserKey};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -159,19 +159,22 @@ fn ordered(run: Run) -> Response {
     response
 }
 
-pub(super) async fn hide(state: State<OpsApi>, body: Result<Json<HideBody>, JsonRejection>) -> Result<Response, Problem> {
-    order(state, body, true).await
+type Body = Result<Json<HideBody>, JsonRejection>;
+
+pub(super) async fn hide(state: State<OpsApi>, caller: Caller, body: Body) -> Result<Response, Problem> {
+    order(state, caller, body, true).await
 }
 
-pub(super) async fn show(state: State<OpsApi>, body: Result<Json<HideBody>, JsonRejection>) -> Result<Response, Problem> {
-    order(state, body, false).await
+pub(super) async fn show(state: State<OpsApi>, caller: Caller, body: Body) -> Result<Response, Problem> {
+    order(state, caller, body, false).await
 }
 
-async fn order(State(api): State<OpsApi>, body: Result<Json<HideBody>, JsonRejection>, hides: bool) -> Result<Response, Problem> {
+async fn order(State(api): State<OpsApi>, caller: Caller, body: Body, hides: bool) -> Result<Response, Problem> {
     let ops = api.ops()?;
     let Json(body) = body.map_err(body_problem)?;
     let bad = |field: &'static str| move |e: schema::IdError| Problem::bad("bad-id", field, e);
     let namespace = Namespace::parse(&body.namespace).map_err(bad("namespace"))?;
+    caller.may(Role::Moderate, namespace.as_str())?;
     let order = match (body.target, body.kind, body.members, body.user) {
         (Some(target), Some(kind), Some(members), None) => Order::Members {
             target: TargetKey::new(&namespace, &target).map_err(bad("target"))?,
@@ -181,7 +184,7 @@ async fn order(State(api): State<OpsApi>, body: Result<Json<HideBody>, JsonRejec
         (None, None, None, Some(user)) => Order::User { user: UserKey::new(&namespace, &user).map_err(bad("user"))? },
         _ => return Err(Problem::bad("scope", "target", "give either `target`, `kind` and `members`, or `user`")),
     };
-    let who = Why { why: body.why, ticket: body.ticket, operator: body.operator }.by("local");
+    let who = Why { why: body.why, ticket: body.ticket, operator: body.operator }.by(&caller.name);
     let (operator, reason) = (ops.operator.clone(), body.reason);
     let run = whole(async move { operator.order(&who, order, reason, hides).await }).await.map_err(refused)?;
     Ok(ordered(run))
@@ -195,31 +198,53 @@ pub(super) async fn list(State(api): State<OpsApi>, query: QueryParams) -> Resul
     Ok(Json(json!({ "runs": runs, "next": page.next.map(|id| id.to_string()) })).into_response())
 }
 
-pub(super) async fn get(State(api): State<OpsApi>, Path(id): Path<String>) -> Result<Json<RunView>, Problem> {
-    Ok(Json(RunView::of(api.ops()?.operator.get(run_id(&id)?).await.map_err(refused)?)))
+pub(super) async fn get(State(api): State<OpsApi>, caller: Caller, Path(id): Path<String>) -> Result<Json<RunView>, Problem> {
+    Ok(Json(RunView::of(own_run(&api.ops()?.operator, &caller, run_id(&id)?).await?)))
+}
+
+/// The run, if the caller may see and change it: its namespace is that of the run it undoes, at the end.
+async fn own_run(operator: &Operator, caller: &Caller, id: u64) -> Result<Run, Problem> {
+    let run = operator.get(id).await.map_err(refused)?;
+    let mut what = run.what.clone();
+    loop {
+        match what {
+            What::Members { target, .. } => caller.may(Role::Moderate, target.namespace())?,
+            What::User { user } => caller.may(Role::Moderate, user.namespace())?,
+            // Always an older one, so this ends.
+            What::Undo { run, .. } => {
+                what = operator.get(run).await.map_err(refused)?.what;
+                continue;
+            }
+        }
+        return Ok(run);
+    }
 }
 
 pub(super) async fn undo(
     State(api): State<OpsApi>,
+    caller: Caller,
     Path(id): Path<String>,
     body: Result<Json<RunBody>, JsonRejection>,
 ) -> Result<Response, Problem> {
     let operator = api.ops()?.operator.clone();
     let Json(body) = body.map_err(body_problem)?;
-    let who = Why { why: body.why, ticket: body.ticket, operator: body.operator }.by("local");
+    let who = Why { why: body.why, ticket: body.ticket, operator: body.operator }.by(&caller.name);
     let id = run_id(&id)?;
+    own_run(&operator, &caller, id).await?;
     Ok(ordered(whole(async move { operator.undo(&who, id).await }).await.map_err(refused)?))
 }
 
 pub(super) async fn cancel(
     State(api): State<OpsApi>,
+    caller: Caller,
     Path(id): Path<String>,
     body: Result<Json<RunBody>, JsonRejection>,
 ) -> Result<Json<RunView>, Problem> {
     let operator = api.ops()?.operator.clone();
     let Json(body) = body.map_err(body_problem)?;
-    let who = Why { why: body.why, ticket: body.ticket, operator: body.operator }.by("local");
+    let who = Why { why: body.why, ticket: body.ticket, operator: body.operator }.by(&caller.name);
     let id = run_id(&id)?;
+    own_run(&operator, &caller, id).await?;
     Ok(Json(RunView::of(whole(async move { operator.cancel(&who, id).await }).await.map_err(refused)?)))
 }
 

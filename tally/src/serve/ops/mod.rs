@@ -20,11 +20,11 @@ use aggregator::Aggregator;
 use axum::{
     Json, Router,
     extract::{DefaultBodyLimit, Path, State},
-    http::{HeaderValue, StatusCode, header},
+    http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use ingest::http::Problem;
+use ingest::http::{Access, Problem, Role, Scope};
 use operator::Operator;
 use rebuilder::Rebuilder;
 use schema::{KindName, LaneId};
@@ -44,6 +44,33 @@ use super::{
 
 /// Attempts at counting everything that was answered before a verify begins.
 const DRAIN_ATTEMPTS: u32 = 5;
+
+/// Who may ask what. A route or method that is not here is refused to everybody.
+pub const ACCESS: &[Access] = &[
+    Access::new(Method::POST, "/v1/ops/verify", &[Role::Operate], Scope::Handler),
+    Access::new(Method::POST, "/v1/ops/rebuild", &[Role::Operate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/reports", &[Role::Operate], Scope::All),
+    Access::new(Method::GET, "/v1/ops/reports/{id}", &[Role::Operate], Scope::All),
+    Access::new(Method::GET, "/v1/ops/jobs", &[Role::Operate], Scope::All),
+    Access::new(Method::GET, "/v1/ops/jobs/{id}", &[Role::Operate], Scope::All),
+    Access::new(Method::GET, "/v1/ops/top", &[Role::Read], Scope::Handler).slow(),
+    Access::new(Method::GET, "/v1/ops/backup", &[Role::Operate], Scope::All),
+    Access::new(Method::GET, "/v1/ops/explain", &[Role::Operate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/export", &[Role::Operate], Scope::Handler).slow(),
+    Access::new(Method::POST, "/v1/ops/hide", &[Role::Moderate], Scope::Handler),
+    Access::new(Method::POST, "/v1/ops/show", &[Role::Moderate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/hide-runs", &[Role::Moderate], Scope::All),
+    Access::new(Method::GET, "/v1/ops/hide-runs/{id}", &[Role::Moderate], Scope::Handler),
+    Access::new(Method::POST, "/v1/ops/hide-runs/{id}/undo", &[Role::Moderate], Scope::Handler),
+    Access::new(Method::POST, "/v1/ops/hide-runs/{id}/cancel", &[Role::Moderate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/targets/{namespace}/{target}/status", &[Role::Operate], Scope::Handler),
+    Access::new(Method::PUT, "/v1/ops/targets/{namespace}/{target}/status", &[Role::Operate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/users/{namespace}/{user}/status", &[Role::Operate], Scope::Handler),
+    Access::new(Method::PUT, "/v1/ops/users/{namespace}/{user}/status", &[Role::Operate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/audit", &[Role::Operate], Scope::All),
+    Access::new(Method::GET, "/v1/ops/mode", &[Role::Operate], Scope::All),
+    Access::new(Method::PUT, "/v1/ops/mode", &[Role::Operate], Scope::All),
+];
 
 /// What the routes need. Cheap to clone.
 #[derive(Clone)]
@@ -73,8 +100,8 @@ impl OpsApi {
         self.0.get_or_init(|| ops);
     }
 
-    /// The routes, all below `/v1/ops`.
-    pub fn router(&self) -> Router {
+    /// The routes, all below `/v1/ops`. [`ACCESS`] says who may ask them.
+    pub fn router<S>(&self) -> Router<S> {
         Router::new()
             .route("/v1/ops/verify", post(repair::verify))
             .route("/v1/ops/rebuild", post(repair::rebuild))

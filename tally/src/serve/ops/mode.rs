@@ -4,7 +4,10 @@ use axum::{
     Json,
     extract::{State, rejection::JsonRejection},
 };
-use ingest::{Mode, http::Problem};
+use ingest::{
+    Mode,
+    http::{Caller, Problem},
+};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -34,6 +37,7 @@ pub(super) async fn get(State(api): State<OpsApi>) -> Result<Json<Controls>, Pro
 
 pub(super) async fn put(
     State(api): State<OpsApi>,
+    caller: Caller,
     body: Result<Json<ModeBody>, JsonRejection>,
 ) -> Result<Json<Controls>, Problem> {
     let ops = api.ops()?.clone();
@@ -44,7 +48,7 @@ pub(super) async fn put(
     if let Some(part) = body.pause.iter().find(|part| body.resume.contains(part)) {
         return Err(Problem::bad("contradiction", "pause", format!("`{}` is to be paused and resumed", part.name())));
     }
-    let who = Why { why: body.why.clone(), ticket: body.ticket, operator: body.operator }.by("local");
+    let who = Why { why: body.why.clone(), ticket: body.ticket, operator: body.operator }.by(&caller.name);
     let (mode, pause, resume, why) = (body.mode, body.pause, body.resume, body.why);
     let after = json!({ "mode": mode, "pause": pause, "resume": resume });
     let done = whole(async move {

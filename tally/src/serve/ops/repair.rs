@@ -8,7 +8,7 @@ use axum::{
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use ingest::http::Problem;
+use ingest::http::{Caller, Problem, Role};
 use rebuilder::{MAX_RUNS, Order, Report, Scope};
 use schema::{IdError, Namespace, TargetKey};
 use serde::{Deserialize, Serialize};
@@ -49,25 +49,29 @@ pub struct OrderBody {
 /// Longest text that is recorded of an operator or a reason, in bytes.
 const MAX_TEXT: usize = 500;
 
-pub(super) async fn verify(State(api): State<OpsApi>, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn verify(State(api): State<OpsApi>, caller: Caller, body: Bytes) -> Result<Response, Problem> {
     let body = if body.is_empty() { OrderBody::default() } else { read(&body)? };
     if body.dry_run || body.confirm {
         return Err(Problem::bad("body", "dry_run", "`dry_run` and `confirm` belong to a rebuild; verify repairs nothing"));
     }
-    start(&api, &body, false).await
+    start(&api, &caller, &body, false).await
 }
 
-pub(super) async fn rebuild(State(api): State<OpsApi>, body: Bytes) -> Result<Response, Problem> {
-    start(&api, &read(&body)?, true).await
+pub(super) async fn rebuild(State(api): State<OpsApi>, caller: Caller, body: Bytes) -> Result<Response, Problem> {
+    start(&api, &caller, &read(&body)?, true).await
 }
 
 fn read(body: &[u8]) -> Result<OrderBody, Problem> {
     serde_json::from_slice(body).map_err(|e| Problem::bad("body", "body", e))
 }
 
-async fn start(api: &OpsApi, body: &OrderBody, rebuild: bool) -> Result<Response, Problem> {
+async fn start(api: &OpsApi, caller: &Caller, body: &OrderBody, rebuild: bool) -> Result<Response, Problem> {
     let ops = api.ops()?.clone();
     let order = order(&ops.protocol, body, rebuild)?;
+    match &order.scope {
+        Scope::Target { target, .. } => caller.may(Role::Operate, target.namespace())?,
+        _ => caller.may_everywhere(Role::Operate)?,
+    }
     if let Some(why) = ops.rebuilder.refusal(&order).await? {
         return Err(match order.scope {
             Scope::Target { .. } => Problem::new(StatusCode::NOT_FOUND, "unknown-target", &why),

@@ -7,7 +7,7 @@ use axum::{
     extract::{Query, State, rejection::QueryRejection},
     response::{IntoResponse, Response},
 };
-use ingest::http::Problem;
+use ingest::http::{Caller, Problem, Role};
 use schema::{Namespace, TargetKey};
 use serde::{Deserialize, Serialize};
 
@@ -53,10 +53,15 @@ pub(super) struct TopQuery {
     n: Option<usize>,
 }
 
-pub(super) async fn top(State(api): State<OpsApi>, query: Result<Query<TopQuery>, QueryRejection>) -> Result<Response, Problem> {
+pub(super) async fn top(
+    State(api): State<OpsApi>,
+    caller: Caller,
+    query: Result<Query<TopQuery>, QueryRejection>,
+) -> Result<Response, Problem> {
     let ops = api.ops()?;
     let Query(query) = query.map_err(|e| query_problem("query", e.body_text()))?;
     let namespace = Namespace::parse(&query.namespace).map_err(|e| query_problem("namespace", e))?;
+    caller.may(Role::Read, namespace.as_str())?;
     let name = ops.kind(&query.kind)?;
     let n = query.n.unwrap_or(10);
     if !(1..=MAX_TOP).contains(&n) {

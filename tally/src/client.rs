@@ -365,7 +365,7 @@ mod tests {
         async fn start() -> (Server, CertificateDer<'static>) {
             let dir = tempfile::tempdir().unwrap();
             let root = certify(dir.path());
-            let tls = Tls::load(&dir.path().join("cert.pem"), &dir.path().join("key.pem")).unwrap().unwrap();
+            let tls = Tls::load(Some(&dir.path().join("cert.pem")), Some(&dir.path().join("key.pem"))).unwrap().unwrap();
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let url = format!("https://localhost:{}", listener.local_addr().unwrap().port());
             let router = Router::new().route("/", get(async |h: HeaderMap| format!("\"{}\"", h.contains_key("authorization"))));

@@ -81,9 +81,9 @@ settings! {
     #[doc = "Address to listen on. Loopback only while no keys are configured; port 0 picks a free one."]
     listen: SocketAddr = "127.0.0.1:8080",
     #[doc = "Certificate chain in PEM; with it and `tls_key` the listener speaks TLS. Read again when it changes."]
-    tls_cert: PathBuf = "",
+    tls_cert: Option<PathBuf> = "",
     #[doc = "Private key of the certificate, in PEM."]
-    tls_key: PathBuf = "",
+    tls_key: Option<PathBuf> = "",
     #[doc = "What to log: error, warn, info, debug, or by module as `info,store=debug`."]
     log: String = "info,fjall=warn,lsm_tree=warn",
     #[doc = "Shape of log lines: human or json."]

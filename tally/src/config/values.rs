@@ -39,6 +39,13 @@ impl Value for PathBuf {
     }
 }
 
+/// Empty: none.
+impl Value for Option<PathBuf> {
+    fn read(text: &str) -> Result<Self, String> {
+        Ok((!text.is_empty()).then(|| text.into()))
+    }
+}
+
 impl Value for String {
     fn read(text: &str) -> Result<Self, String> {
         Ok(text.to_owned())

@@ -66,7 +66,7 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
         .await
         .map_err(|e| Failure::unreachable(format!("cannot listen on {}: {e}; choose another --listen", config.listen)))?;
     let address = listener.local_addr().map_err(|e| Failure::unreachable(format!("the listener has no address: {e}")))?;
-    let tls = Tls::load(&config.tls_cert, &config.tls_key)?;
+    let tls = Tls::load(config.tls_cert.as_deref(), config.tls_key.as_deref())?;
     let scheme = if tls.is_some() { "https" } else { "http" };
     output::print(&format!("listening on {scheme}://{address}\n"))?;
     tracing::info!(%address, data = %config.data.display(), "listening; loopback only, because no keys are configured");

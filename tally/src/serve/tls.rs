@@ -30,10 +30,10 @@ pub struct Tls {
 
 impl Tls {
     /// Reads both files; `None` where neither is configured.
-    pub fn load(certificate: &Path, key: &Path) -> Result<Option<Self>, Failure> {
-        match (certificate.as_os_str().is_empty(), key.as_os_str().is_empty()) {
-            (true, true) => Ok(None),
-            (false, false) => {
+    pub fn load(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Self>, Failure> {
+        match (certificate, key) {
+            (None, None) => Ok(None),
+            (Some(certificate), Some(key)) => {
                 let first = read(certificate, key).map_err(Failure::usage)?;
                 let current = Arc::new(ArcSwap::from_pointee(first));
                 Ok(Some(Self { certificate: certificate.to_owned(), key: key.to_owned(), current }))

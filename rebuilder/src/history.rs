@@ -47,10 +47,17 @@ pub(crate) async fn begin(protocol: &Protocol, report: &mut Report) -> StoreResu
     Ok(())
 }
 
-/// Records how a run stands.
+/// Records how a run stands; by comparison, as it was begun, since a row that is written in both ways
+/// would be ordered by two clocks.
 pub(crate) async fn keep(protocol: &Protocol, report: &Report) -> StoreResult<()> {
     let Some(key) = key_of(&report.id) else { return Ok(()) };
-    protocol.engine().put_meta(&key, &encode(report)).await
+    for _ in 0..ATTEMPTS {
+        let stored = protocol.engine().get_meta(&key).await?;
+        if protocol.engine().swap_meta(&key, stored.as_deref(), &encode(report)).await? {
+            return Ok(());
+        }
+    }
+    Err(StoreError::Unavailable(format!("run {} is being recorded by others", report.id)))
 }
 
 /// The last runs, newest first.

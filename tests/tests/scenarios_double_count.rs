@@ -263,7 +263,7 @@ fn dc_11_a_worker_that_dies_at_any_point_counts_nothing_twice() {
         events.iter().for_each(|event| bus.push(event.clone()));
         let aggregator = Aggregator::new(p.protocol.clone(), bus.clone(), AggregatorSettings::default());
         let mut worker = directed::held(async move { aggregator.run_once().await });
-        let polls = rng.random_range(0..60);
+        let polls = rng.random_range(0..16);
         if !(0..polls).any(|_| worker.step()) {
             unfinished += 1; // Dies here, with whatever it had taken.
         }
@@ -274,7 +274,7 @@ fn dc_11_a_worker_that_dies_at_any_point_counts_nothing_twice() {
         assert_eq!((w.check_heads(), w.check_shown()), (Ok(()), Ok(())));
         w.wait(1);
     }
-    assert!(unfinished > DEATHS / 2, "only {unfinished} died in the middle");
+    assert!(unfinished > DEATHS / 3, "only {unfinished} died in the middle");
     w.drain(&p);
     directed::run(oracles::check(&p.protocol, &Book::default(), 0));
 }

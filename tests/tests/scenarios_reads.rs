@@ -85,7 +85,6 @@ async fn pg_4_live_rows_behind_many_withdrawn_ones_are_reached() {
         }
         w.wait(Duration::from_secs(1));
     }
-    p.like("last", "u1").await;
     let (mut found, mut empty, mut after) = (Vec::new(), 0, None);
     loop {
         let page = p.protocol.user_list(&user, &kind("like"), after, 1).await.unwrap();
@@ -96,12 +95,15 @@ async fn pg_4_live_rows_behind_many_withdrawn_ones_are_reached() {
             None => break,
         }
     }
-    assert_eq!(found, ["last", "first"]);
+    assert_eq!(found, ["first"]);
     assert!(empty > 0, "a page that looks at ten thousand left-over rows gives a cursor, not the end");
+    p.like("last", "u1").await;
+    let page = p.protocol.user_list(&user, &kind("like"), None, 2).await.unwrap();
+    assert_eq!(page.facts[0].0, target("last"));
     // The same among the likers of one target.
     p.like("p1", "first").await;
     for value in [1, 0] {
-        for from in (0..3000).step_by(500) {
+        for from in (0..1500).step_by(500) {
             p.write_many((from..from + 500).map(|i| like("p1", format!("gone{i}"), value, None)).collect()).await;
         }
         p.count().await;
@@ -171,7 +173,7 @@ async fn pg_10_a_crowd_of_readers_asks_the_store_once() {
         p.like("p1", &format!("u{i}")).await;
     }
     w.drain().await;
-    let reads = || spy.seen().get(&("counters", How::Read)).copied().unwrap_or(0);
+    let reads = || spy.count("counters", How::Read);
     for _ in 0..3 {
         p.ingest.forget(&target("p1"));
         let before = reads();

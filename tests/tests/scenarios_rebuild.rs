@@ -7,16 +7,16 @@ use std::{collections::BTreeSet, time::Duration};
 use futures::future::join_all;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rebuilder::{Cause, Progress, Rebuilder, RebuilderSettings, Report, Scope};
+use rebuilder::{Cause, Order, Progress, Rebuilder, RebuilderSettings, Report, Scope};
 use schema::Shard;
-use store::{Settings, memory::Faults};
+use store::{Settings, StoreError, memory::Faults};
 use tally_tests::{
     directed::{self, run},
     scenario::{
         book::Book,
         fact, oracles, root, target,
         watch::Watch,
-        world::{Process, Setup, World},
+        world::{Process, Setup, World, turn},
     },
 };
 
@@ -27,7 +27,15 @@ fn rebuilder(process: &Process) -> Rebuilder {
 
 async fn rebuild(process: &Process, id: &str) -> Report {
     let scope = Scope::Target { target: target(id), kind: None };
-    rebuilder(process).rebuild(scope, false, &Progress::default()).await.unwrap()
+    for _ in 0..100 {
+        match rebuilder(process).rebuild(scope.clone(), false, &Progress::default()).await {
+            Ok(report) => return report,
+            // Others kept winning on one leaf; nothing was done by halves.
+            Err(StoreError::Unavailable(_)) => turn().await,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("a rebuild never comes to its end");
 }
 
 /// Members u0 to u39 stay, u40 to u44 come and go, for as long as `others` takes.
@@ -40,7 +48,13 @@ async fn beside_toggles<T>(w: &World, seed: u64, others: impl Future<Output = T>
             let process = &w.processes[rng.random_range(0..2)];
             process.choose(fact("p1", "like", &format!("u{}", 40 + i)), u8::from(rng.random_bool(0.5)))
         }));
-        let mut toggles = Box::pin(toggles);
+        // Some time between them: without it no other commit ever finds a leaf at rest.
+        let mut toggles = Box::pin(async {
+            toggles.await;
+            for _ in 0..40 {
+                turn().await;
+            }
+        });
         while futures::poll!(toggles.as_mut()).is_pending() {
             if done.is_none()
                 && let std::task::Poll::Ready(value) = futures::poll!(others.as_mut())
@@ -161,13 +175,18 @@ async fn rb_4_a_thousand_wrong_counters_are_all_found_and_repaired() {
             row.counts.add(1, by);
         }
     });
-    let report = rebuilder(&w.processes[1]).rebuild(Scope::All, false, &Progress::default()).await.unwrap();
-    assert_eq!((report.drifted, report.repaired), (1000, 1000));
-    for drift in &report.drift {
-        let (due, stored) = off.remove(&drift.target).unwrap();
+    let rebuilder = rebuilder(&w.processes[1]);
+    let careful = rebuilder.rebuild(Scope::All, false, &Progress::default()).await.unwrap();
+    assert!(careful.drifted == 1000 && careful.repaired < 1000, "so much drift is not repaired unasked");
+    let (confirm, reason) = (true, Some("counters were damaged by hand".to_owned()));
+    let order = Order { confirm, reason, ..Order::rebuild(Scope::All) };
+    let report = rebuilder.run(&order, &Progress::default()).await.unwrap();
+    assert_eq!(report.drifted, report.repaired, "{:?}", report.causes);
+    assert_eq!(careful.repaired + report.repaired, 1000);
+    for drift in careful.drift.iter().filter(|d| d.repaired).chain(&report.drift) {
         assert_eq!(drift.cause, Cause::Counter, "{drift:?}");
-        let says = |text: &str, n: i64| text.split(|c: char| c != '-' && !c.is_ascii_digit()).any(|word| word == n.to_string());
-        assert!(says(&drift.after, due) && says(&drift.before, stored), "{stored} to {due}: {drift:?}");
+        let due = off.remove(&drift.target).map(|(due, stored)| (Some(stored), Some(due)));
+        assert_eq!(due, Some((drift.before_total, drift.after_total)), "{drift:?}");
     }
     assert!(off.is_empty(), "{off:?}");
     w.rest().await;
@@ -185,7 +204,7 @@ async fn rb_6_no_reader_sees_a_partial_number_during_rebuilds_and_restarts() {
             if round % 4 == 0 {
                 // Ledgers are read whole and counted anew, from the first member to the last.
                 for leaf in w.memory().ledgers().into_keys() {
-                    w.processes[2].protocol.audit(&leaf).await.unwrap();
+                    drop(w.processes[2].protocol.audit(&leaf).await); // Or given up, to others that are quicker.
                 }
             }
             rebuild(&w.processes[2], "p1").await;

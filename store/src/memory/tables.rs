@@ -1,6 +1,6 @@
 //! The plain tables.
 
-use std::{cmp::Reverse, ops::Bound};
+use std::{cmp::Reverse, collections::BTreeSet, ops::Bound};
 
 use async_trait::async_trait;
 use schema::{
@@ -117,6 +117,11 @@ impl FactTable for Memory {
     }
 }
 
+/// The smallest kind: `-` comes before all other characters of a kind's name.
+fn first_kind() -> KindName {
+    KindName::parse("-").expect("a name")
+}
+
 /// The smallest id: control characters are not allowed, and it is a prefix of all that begin so.
 fn first_member() -> Member {
     Member::parse(" ").expect("a space is an id")
@@ -151,7 +156,14 @@ impl CounterTable for Memory {
 impl State {
     pub(super) fn counters_of(&mut self, target: &TargetKey) -> TargetCounters {
         let of = |key: &Key| matches!(key, Key::Counter(s) | Key::Shown(s) if s.target == *target);
-        let keys: Vec<Key> = self.keys().into_iter().filter(|k| of(k)).cloned().collect();
+        let first = ShardKey { target: target.clone(), kind: first_kind(), shard: Shard(0) };
+        let mut keys: BTreeSet<&Key> = BTreeSet::new();
+        for replica in &self.replicas {
+            for from in [Key::Counter(first.clone()), Key::Shown(first.clone())] {
+                keys.extend(replica.range(from..).map(|(key, _)| key).take_while(|key| of(key)));
+            }
+        }
+        let keys: Vec<Key> = keys.into_iter().cloned().collect();
         let mut out = TargetCounters::default();
         for (key, cell) in keys.iter().zip(self.read(&keys)) {
             match (key, cell) {

@@ -164,10 +164,18 @@ impl Protocol {
         if let Some(level) = head.level() {
             let leaf = root.with_shard(leaf_of(&key.member, level));
             let members = std::slice::from_ref(&key.member);
-            let (fact, ledger) =
-                futures::join!(self.state_at(&root, level, &key.member), self.engine.read_ledger(&leaf, members));
-            let (fact, ledger) = (fact?, ledger?);
-            let counted = ledger.rows.first().copied().flatten().is_some_and(|row| row.fact.join(fact) == row.fact);
+            let (fact, ledger, counters) = futures::join!(
+                self.state_at(&root, level, &key.member),
+                self.engine.read_ledger(&leaf, members),
+                self.engine.read_counters(&key.target)
+            );
+            let (fact, ledger, counters) = (fact?, ledger?, counters?);
+            // In the ledger is not yet in the number: its counter may still have to be written, or to be shown.
+            let shown = counters.row(&key.kind, leaf.shard).filter(|_| counters.shown(&key.kind).is_some());
+            let counted =
+                ledger.rows.first().copied().flatten().is_some_and(|row| {
+                    row.fact.join(fact) == row.fact && shown.is_some_and(|counter| counter.order >= row.revision)
+                });
             return Ok(MemberState { fact, counted: counted && fact != Fact::default() });
         }
         let found = page.iter().find(|(m, _)| *m == key.member).map(|(_, f)| *f);

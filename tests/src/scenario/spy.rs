@@ -14,9 +14,9 @@ use schema::{IndexRow, JournalEntry, KindName, LaneId, Level, Member, Micros, Ro
 use store::{
     Engine, StoreResult,
     engine::{
-        CommitOutcome, CounterPut, CounterTable, FactPage, FactRead, FactTable, FactWrite, FusedLanding, IndexEntry, IndexTable,
-        IndexTimeRow, JournalTable, LaneState, LedgerCommit, LedgerPage, LedgerRead, LedgerTable, MetaTable, ScanTable, Slice,
-        SlicePage, TargetCounters, TimeRow,
+        CommitOutcome, CounterPut, CounterTable, FactPage, FactRead, FactRows, FactTable, FactWrite, FusedLanding, IndexEntry,
+        IndexRows, IndexTable, IndexTimeRow, JournalTable, LaneState, LedgerCommit, LedgerPage, LedgerRead, LedgerRows,
+        LedgerTable, MetaTable, ScanTable, Slice, SlicePage, TargetCounters, TimeRow,
     },
 };
 
@@ -36,7 +36,7 @@ pub enum How {
 /// The engine in front of another.
 pub struct Spy {
     below: Arc<dyn Engine>,
-    seen: Mutex<BTreeMap<(&'static str, How), u64>>,
+    seen: Mutex<BTreeMap<(String, How), u64>>,
     /// Whether each write is sent twice.
     twice: AtomicBool,
     /// Commits that are answered "not applied", without being looked at.
@@ -59,29 +59,39 @@ impl Spy {
         self.refuse.store(n, Ordering::SeqCst);
     }
 
-    /// How often which table was asked, in which way.
-    pub fn seen(&self) -> BTreeMap<(&'static str, How), u64> {
+    /// How often which table (or row, of `meta`) was asked, in which way.
+    pub fn seen(&self) -> BTreeMap<(String, How), u64> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn note(&self, table: &'static str, how: How) {
-        *self.seen.lock().unwrap_or_else(PoisonError::into_inner).entry((table, how)).or_default() += 1;
+    /// How often one table was asked in one way.
+    pub fn count(&self, table: &str, how: How) -> u64 {
+        self.seen().get(&(table.to_owned(), how)).copied().unwrap_or(0)
+    }
+
+    fn note(&self, table: impl Into<String>, how: How) {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner).entry((table.into(), how)).or_default() += 1;
     }
 
     /// Notes a write; whether it is to be sent once more.
-    fn written(&self, table: &'static str, how: How) -> bool {
+    fn written(&self, table: impl Into<String>, how: How) -> bool {
         self.note(table, how);
         self.twice.load(Ordering::SeqCst)
     }
 }
 
+/// `meta` holds rows of many sorts, so each is looked at by itself.
+fn meta_row(key: &str) -> String {
+    format!("meta {key}")
+}
+
 /// Notes a statement, sends a write twice where that is wanted, and hands the answer on.
 macro_rules! hand_on {
-    ($self:ident, $table:literal, Read, $call:expr) => {{
+    ($self:ident, $table:expr, Read, $call:expr) => {{
         $self.note($table, How::Read);
         $call.await
     }};
-    ($self:ident, $table:literal, $how:ident, $call:expr) => {{
+    ($self:ident, $table:expr, $how:ident, $call:expr) => {{
         if $self.written($table, How::$how) {
             // What became of the first is not looked at.
             drop($call.await);
@@ -94,6 +104,9 @@ macro_rules! hand_on {
 impl FactTable for Spy {
     async fn read_facts(&self, shard: &ShardKey, members: &[Member]) -> StoreResult<FactRead> {
         hand_on!(self, "facts", Read, self.below.read_facts(shard, members))
+    }
+    async fn read_facts_at_all(&self, shard: &ShardKey, members: &[Member]) -> StoreResult<FactRead> {
+        hand_on!(self, "facts", Read, self.below.read_facts_at_all(shard, members))
     }
     async fn page_facts(&self, shard: &ShardKey, after: Option<&Member>, limit: usize) -> StoreResult<FactPage> {
         hand_on!(self, "facts", Read, self.below.page_facts(shard, after, limit))
@@ -239,6 +252,23 @@ impl ScanTable for Spy {
     async fn scan_index(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<(UserKey, KindName)>> {
         hand_on!(self, "by_user", Read, self.below.scan_index(slice, from, limit))
     }
+    async fn fact_rows(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<FactRows>> {
+        hand_on!(self, "facts", Read, self.below.fact_rows(slice, from, limit))
+    }
+    async fn ledger_rows(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<LedgerRows>> {
+        hand_on!(self, "ledger", Read, self.below.ledger_rows(slice, from, limit))
+    }
+    async fn counter_rows(
+        &self,
+        slice: Slice,
+        from: Option<&[u8]>,
+        limit: usize,
+    ) -> StoreResult<SlicePage<(TargetKey, TargetCounters)>> {
+        hand_on!(self, "counters", Read, self.below.counter_rows(slice, from, limit))
+    }
+    async fn index_rows(&self, slice: Slice, from: Option<&[u8]>, limit: usize) -> StoreResult<SlicePage<IndexRows>> {
+        hand_on!(self, "by_user", Read, self.below.index_rows(slice, from, limit))
+    }
     async fn page_index(
         &self,
         user: &UserKey,
@@ -253,16 +283,21 @@ impl ScanTable for Spy {
 #[async_trait]
 impl MetaTable for Spy {
     async fn get_meta(&self, key: &str) -> StoreResult<Option<Vec<u8>>> {
-        hand_on!(self, "meta", Read, self.below.get_meta(key))
+        hand_on!(self, meta_row(key), Read, self.below.get_meta(key))
     }
     async fn put_meta(&self, key: &str, value: &[u8]) -> StoreResult<()> {
-        hand_on!(self, "meta", Plain, self.below.put_meta(key, value))
+        hand_on!(self, meta_row(key), Plain, self.below.put_meta(key, value))
+    }
+    async fn swap_meta(&self, key: &str, expected: Option<&[u8]>, new: &[u8]) -> StoreResult<bool> {
+        // As with the ledger: nobody between the caller and the store repeats it.
+        self.note(meta_row(key), How::Conditional);
+        self.below.swap_meta(key, expected, new).await
     }
     async fn drop_meta(&self, key: &str) -> StoreResult<()> {
-        hand_on!(self, "meta", Removal, self.below.drop_meta(key))
+        hand_on!(self, meta_row(key), Removal, self.below.drop_meta(key))
     }
     async fn list_meta(&self, prefix: &str, limit: usize) -> StoreResult<Vec<(String, Vec<u8>)>> {
-        hand_on!(self, "meta", Read, self.below.list_meta(prefix, limit))
+        hand_on!(self, meta_row(prefix), Read, self.below.list_meta(prefix, limit))
     }
 }
 

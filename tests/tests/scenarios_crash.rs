@@ -22,7 +22,7 @@ use tally_tests::{
         fact, oracles, root,
         tap::Way,
         watch::Watch,
-        world::{Setup, Skewed, World},
+        world::{Setup, Skewed, World, turn},
     },
     sim,
 };
@@ -33,7 +33,7 @@ const REPAIRED: Duration = Duration::from_secs(10 + 30 + 10);
 /// Gives way `n` times.
 async fn moments(n: usize) {
     for _ in 0..n {
-        tokio::task::yield_now().await;
+        turn().await;
     }
 }
 
@@ -189,7 +189,7 @@ fn cr_7_writes_that_become_visible_late_are_not_skipped() {
 /// change between its look and its work.
 #[tokio::test]
 async fn cr_8_sweep_and_requests_at_once_take_no_version_back() {
-    for seed in 0..4 {
+    for seed in 0..2 {
         println!("seed {seed}");
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let mut setup = Setup { seed, ..Setup::default() };
@@ -197,7 +197,7 @@ async fn cr_8_sweep_and_requests_at_once_take_no_version_back() {
         let w = World::new(setup).await;
         w.memory().set_faults(Faults { answer_lost: 0.3, commit_unknown: 0.1, ..Faults::none() });
         let mut invariants = sim::checks::Watch::default();
-        for _ in 0..60 {
+        for _ in 0..30 {
             let requests = join_all((0..10).map(|i| {
                 let who = format!("u{}", rng.random_range(0..14));
                 w.processes[i % 2].choose(fact("p1", "like", &who), u8::from(rng.random_bool(0.6)))

@@ -10,13 +10,16 @@ use std::{
 };
 
 use async_trait::async_trait;
-use schema::{IndexRow, JournalEntry, KindName, LaneId, Level, Member, Micros, RootHead, ShardKey, Slot, TargetKey, UserKey};
+use schema::{
+    IndexRow, JournalEntry, KindName, LaneId, Level, Member, Micros, RootHead, ShardKey, Slot, StatusKey, StatusRow, TargetKey,
+    UserKey,
+};
 use store::{
     Engine, StoreResult,
     engine::{
         CommitOutcome, CounterPut, CounterTable, FactPage, FactRead, FactRows, FactTable, FactWrite, FusedLanding, IndexEntry,
         IndexRows, IndexTable, IndexTimeRow, JournalTable, LaneState, LedgerCommit, LedgerPage, LedgerRead, LedgerRows,
-        LedgerTable, MetaTable, ScanTable, Slice, SlicePage, TargetCounters, TimeRow,
+        LedgerTable, LogEntry, LogTable, MetaTable, ScanTable, Slice, SlicePage, StatusTable, TargetCounters, TimeRow,
     },
 };
 
@@ -298,6 +301,38 @@ impl MetaTable for Spy {
     }
     async fn list_meta(&self, prefix: &str, limit: usize) -> StoreResult<Vec<(String, Vec<u8>)>> {
         hand_on!(self, meta_row(prefix), Read, self.below.list_meta(prefix, limit))
+    }
+}
+
+#[async_trait]
+impl StatusTable for Spy {
+    async fn read_status(&self, keys: &[StatusKey]) -> StoreResult<Vec<Option<StatusRow>>> {
+        hand_on!(self, "statuses", Read, self.below.read_status(keys))
+    }
+    async fn put_status(&self, key: &StatusKey, row: StatusRow) -> StoreResult<()> {
+        hand_on!(self, "statuses", Plain, self.below.put_status(key, row))
+    }
+    async fn any_status(&self) -> StoreResult<bool> {
+        hand_on!(self, "statuses", Read, self.below.any_status())
+    }
+}
+
+#[async_trait]
+impl LogTable for Spy {
+    async fn append_log(&self, log: &str, at: Micros, id: u64, value: &[u8]) -> StoreResult<()> {
+        hand_on!(self, "logs", Plain, self.below.append_log(log, at, id, value))
+    }
+    async fn page_log(
+        &self,
+        log: &str,
+        newest_first: bool,
+        after: Option<(Micros, u64)>,
+        limit: usize,
+    ) -> StoreResult<(Vec<LogEntry>, bool)> {
+        hand_on!(self, "logs", Read, self.below.page_log(log, newest_first, after, limit))
+    }
+    async fn drop_log(&self, log: &str) -> StoreResult<()> {
+        hand_on!(self, "logs", Removal, self.below.drop_log(log))
     }
 }
 

@@ -33,7 +33,9 @@ impl StatusTable for Memory {
     }
 
     async fn any_status(&self) -> StoreResult<bool> {
-        self.step(|state| Ok(state.keys().into_iter().any(|key| matches!(key, Key::Status(_))))).await
+        // Statuses come last among the keys.
+        let has = |key: Option<&Key>| matches!(key, Some(Key::Status(_)));
+        self.step(|state| Ok(state.replicas.iter().any(|replica| has(replica.keys().next_back())))).await
     }
 }
 

@@ -29,6 +29,8 @@ use crate::{
 const CLIENTS: usize = 2;
 /// What they choose from.
 const SHAPE: Shape = Shape { targets: 6, users: 40 };
+/// Changes answered before the moment from which a kill's delay counts.
+const ANSWERED: u64 = 10;
 /// Likes that stand throughout on one target that nobody else likes, and on the most popular one.
 const STEADY: usize = 150;
 /// Likes of a growing target before and with the batch that makes it large.
@@ -214,6 +216,11 @@ impl World {
                     scope.spawn(|| client.run())
                 })
                 .collect();
+            // However slow the machine is, there is traffic under each kill.
+            let watch = Stopwatch::start();
+            while answers.load(Ordering::Relaxed) < ANSWERED && watch.elapsed() < COUNTED {
+                thread::sleep(Duration::from_millis(1));
+            }
             begin(self.server.as_ref().expect("it is up"));
             thread::sleep(delay);
             self.down();

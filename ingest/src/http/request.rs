@@ -139,7 +139,8 @@ impl QueryParams {
 
     /// `limit`: 1 to 200, 50 where it is absent.
     pub fn limit(&self) -> Result<usize, Problem> {
-        let Some(text) = self.get("limit")? else { return Ok(DEFAULT_LIMIT) };
+        // An empty one is no number either.
+        let Some((_, text)) = self.0.iter().find(|(name, _)| name == "limit") else { return Ok(DEFAULT_LIMIT) };
         let limit = text.parse::<usize>().ok().filter(|n| (1..=MAX_LIMIT).contains(n));
         limit.ok_or_else(|| Problem::bad("limit", "limit", format!("a whole number from 1 to {MAX_LIMIT}")).limit(MAX_LIMIT))
     }

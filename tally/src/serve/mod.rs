@@ -5,6 +5,7 @@ mod jobs;
 pub mod listen;
 mod metrics;
 mod node;
+mod openapi;
 mod ops;
 mod parts;
 mod record;
@@ -76,7 +77,7 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
     let api = Api::new(registry.clone(), ingest_settings(config)).expect("metric names are constants that differ");
     let ops = OpsApi::default();
     let api = api.access(ACCESS);
-    let router = ingest::http::router(api.clone(), ops.router());
+    let router = ingest::http::router(api.clone(), ops.router()).merge(openapi::router());
     let closing = CancellationToken::new();
     if let Some(tls) = tls.clone() {
         tokio::spawn(tls.follow(closing.clone()));
@@ -99,6 +100,7 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
     Ok(())
 }
 
+/// Also for the routes that are merged here.
 fn watch_signals(stop: CancellationToken) -> Result<(), Failure> {
     let on = |kind| signal(kind).map_err(|e| Failure::unreachable(format!("cannot watch for signals: {e}")));
     let (mut terminate, mut interrupt) = (on(SignalKind::terminate())?, on(SignalKind::interrupt())?);

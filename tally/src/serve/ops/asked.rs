@@ -1,11 +1,27 @@
 //! What the routes that change something share: who asks and why, and how a refusal is told.
 
-use axum::{extract::rejection::JsonRejection, http::StatusCode};
+use axum::{
+    extract::{FromRequestParts, Path, rejection::JsonRejection},
+    http::{StatusCode, request::Parts},
+};
 use ingest::http::Problem;
 use operator::{Refused, Who};
+use serde::de::DeserializeOwned;
 
 /// Largest body that names members, in bytes: 100,000 of them, as long as they may be.
 pub const MAX_MEMBERS_BYTES: usize = 16 << 20;
+
+/// Parts of the path; what is not UTF-8 is refused as a problem.
+pub struct PathPart<T>(pub T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for PathPart<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let found = Path::from_request_parts(parts, state).await;
+        found.map(|Path(part)| Self(part)).map_err(|e| Problem::bad("encoding", "path", e.body_text()))
+    }
+}
 
 /// Why something is asked for, as bodies say it.
 pub struct Why {

@@ -8,7 +8,7 @@ use axum::{
     http::header,
     response::{IntoResponse, Response},
 };
-use ingest::http::Problem;
+use ingest::http::{Problem, QueryParams};
 use store::embedded::RowCopy;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 
@@ -21,7 +21,8 @@ const AHEAD: usize = 2;
 /// for as long as one lasts.
 const STALL: Duration = Duration::from_secs(60);
 
-pub(super) async fn backup(State(api): State<OpsApi>) -> Result<Response, Problem> {
+pub(super) async fn backup(State(api): State<OpsApi>, query: QueryParams) -> Result<Response, Problem> {
+    query.only(&[])?;
     let ops = api.ops()?;
     let turn = ops.copies.clone().try_acquire_owned();
     let turn = turn.map_err(|_| Problem::no_capacity("another backup is being taken"))?;

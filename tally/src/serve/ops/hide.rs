@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    extract::{Path, State, rejection::JsonRejection},
+    extract::{State, rejection::JsonRejection},
     http::{HeaderValue, StatusCode, header},
     response::{IntoResponse, Response},
 };
@@ -14,7 +14,7 @@ use serde_json::json;
 
 use super::{
     OpsApi,
-    asked::{Why, body_problem, refused, whole},
+    asked::{PathPart, Why, body_problem, refused, whole},
 };
 
 /// Body of `POST /v1/ops/hide` and `/show`.
@@ -198,7 +198,11 @@ pub(super) async fn list(State(api): State<OpsApi>, query: QueryParams) -> Resul
     Ok(Json(json!({ "runs": runs, "next": page.next.map(|id| id.to_string()) })).into_response())
 }
 
-pub(super) async fn get(State(api): State<OpsApi>, caller: Caller, Path(id): Path<String>) -> Result<Json<RunView>, Problem> {
+pub(super) async fn get(
+    State(api): State<OpsApi>,
+    caller: Caller,
+    PathPart(id): PathPart<String>,
+) -> Result<Json<RunView>, Problem> {
     Ok(Json(RunView::of(own_run(&api.ops()?.operator, &caller, run_id(&id)?).await?)))
 }
 
@@ -223,7 +227,7 @@ async fn own_run(operator: &Operator, caller: &Caller, id: u64) -> Result<Run, P
 pub(super) async fn undo(
     State(api): State<OpsApi>,
     caller: Caller,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     body: Result<Json<RunBody>, JsonRejection>,
 ) -> Result<Response, Problem> {
     let operator = api.ops()?.operator.clone();
@@ -237,7 +241,7 @@ pub(super) async fn undo(
 pub(super) async fn cancel(
     State(api): State<OpsApi>,
     caller: Caller,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     body: Result<Json<RunBody>, JsonRejection>,
 ) -> Result<Json<RunView>, Problem> {
     let operator = api.ops()?.operator.clone();

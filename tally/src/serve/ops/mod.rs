@@ -19,12 +19,12 @@ use std::{
 use aggregator::Aggregator;
 use axum::{
     Json, Router,
-    extract::{DefaultBodyLimit, Path, State},
+    extract::{DefaultBodyLimit, State},
     http::{HeaderValue, Method, StatusCode, header},
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use ingest::http::{Access, Problem, Role, Scope};
+use ingest::http::{Access, Problem, QueryParams, Role, Scope};
 use operator::Operator;
 use rebuilder::Rebuilder;
 use schema::{KindName, LaneId};
@@ -32,6 +32,7 @@ use serde_json::json;
 use store::{Protocol, StoreResult, embedded::Embedded};
 use tokio::sync::Semaphore;
 
+use asked::PathPart;
 pub use hide::RunView;
 pub use repair::{OrderBody, order};
 pub use top::TopEntry;
@@ -199,13 +200,15 @@ fn started(job: Result<Arc<Job>, Arc<Job>>) -> Response {
     }
 }
 
-async fn jobs(State(api): State<OpsApi>) -> Result<Response, Problem> {
+async fn jobs(State(api): State<OpsApi>, query: QueryParams) -> Result<Response, Problem> {
+    query.only(&[])?;
     let ops = api.ops()?;
     let jobs: Vec<_> = ops.jobs.all().iter().map(|j| j.view(false)).collect();
     Ok(Json(json!({ "jobs": jobs })).into_response())
 }
 
-async fn job(State(api): State<OpsApi>, Path(id): Path<String>) -> Result<Response, Problem> {
+async fn job(State(api): State<OpsApi>, PathPart(id): PathPart<String>, query: QueryParams) -> Result<Response, Problem> {
+    query.only(&[])?;
     let job = id.parse().ok().and_then(|id| api.ops().map(|ops| ops.jobs.get(id)).transpose()).transpose()?;
     let unknown = || {
         let detail = "only the last jobs of this process are remembered; GET /v1/ops/jobs lists them";

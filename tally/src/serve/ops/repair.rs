@@ -4,19 +4,22 @@
 use axum::{
     Json,
     body::Bytes,
-    extract::{Path, Query, State, rejection::QueryRejection},
+    extract::{Query, State, rejection::QueryRejection},
     http::{StatusCode, header},
     response::{IntoResponse, Response},
 };
-use ingest::http::{Caller, Problem, Role};
+use ingest::http::{Caller, Problem, QueryParams, Role};
 use rebuilder::{MAX_RUNS, Order, Report, Scope};
 use schema::{IdError, Namespace, TargetKey};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use store::Protocol;
 
-use super::{OpsApi, query_problem, started};
+use super::{OpsApi, asked::PathPart, query_problem, started};
 use crate::{config::duration, report::Format};
+
+/// Largest throttle, in rows per second.
+const MAX_RATE: u64 = 1_000_000_000;
 
 /// Body of `POST /v1/ops/verify` and `POST /v1/ops/rebuild`; also what the command line sends.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -49,7 +52,13 @@ pub struct OrderBody {
 /// Longest text that is recorded of an operator or a reason, in bytes.
 const MAX_TEXT: usize = 500;
 
-pub(super) async fn verify(State(api): State<OpsApi>, caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn verify(
+    State(api): State<OpsApi>,
+    caller: Caller,
+    query: QueryParams,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    query.only(&[])?;
     let body = if body.is_empty() { OrderBody::default() } else { read(&body)? };
     if body.dry_run || body.confirm {
         return Err(Problem::bad("body", "dry_run", "`dry_run` and `confirm` belong to a rebuild; verify repairs nothing"));
@@ -57,7 +66,13 @@ pub(super) async fn verify(State(api): State<OpsApi>, caller: Caller, body: Byte
     start(&api, &caller, &body, false).await
 }
 
-pub(super) async fn rebuild(State(api): State<OpsApi>, caller: Caller, body: Bytes) -> Result<Response, Problem> {
+pub(super) async fn rebuild(
+    State(api): State<OpsApi>,
+    caller: Caller,
+    query: QueryParams,
+    body: Bytes,
+) -> Result<Response, Problem> {
+    query.only(&[])?;
     start(&api, &caller, &read(&body)?, true).await
 }
 
@@ -91,6 +106,13 @@ pub fn order(protocol: &Protocol, body: &OrderBody, rebuild: bool) -> Result<Ord
         if text.as_ref().is_some_and(|t| t.len() > MAX_TEXT) {
             return Err(Problem::bad("body", name, format!("`{name}` has more than {MAX_TEXT} bytes")).limit(MAX_TEXT));
         }
+    }
+    if body.rate.is_some_and(|rate| rate > MAX_RATE) {
+        return Err(Problem::bad(
+            "body",
+            "rate",
+            format!("`rate` is at most {MAX_RATE} rows per second; 0 is as fast as it goes"),
+        ));
     }
     Ok(Order {
         scope: scope(protocol, body, rebuild)?,
@@ -137,7 +159,8 @@ fn scope(protocol: &Protocol, body: &OrderBody, rebuild: bool) -> Result<Scope, 
 }
 
 /// The last runs, without their lists of drift; rebuilds that are not ended; when each part was verified.
-pub(super) async fn reports(State(api): State<OpsApi>) -> Result<Response, Problem> {
+pub(super) async fn reports(State(api): State<OpsApi>, query: QueryParams) -> Result<Response, Problem> {
+    query.only(&[])?;
     let rebuilder = &api.ops()?.rebuilder;
     let mut reports: Vec<Report> = rebuilder.reports(MAX_RUNS).await?;
     reports.iter_mut().for_each(|r| r.drift.clear());
@@ -156,7 +179,7 @@ pub(super) struct ReportQuery {
 /// One run, with its list of drift.
 pub(super) async fn report(
     State(api): State<OpsApi>,
-    Path(id): Path<String>,
+    PathPart(id): PathPart<String>,
     query: Result<Query<ReportQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let Query(query) = query.map_err(|e| query_problem("format", e.body_text()))?;

@@ -2,7 +2,7 @@
 
 use axum::{
     Json,
-    extract::{Path, State, rejection::JsonRejection},
+    extract::{State, rejection::JsonRejection},
     response::{IntoResponse, Response},
 };
 use ingest::http::{Caller, Problem, Role};
@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::{
     OpsApi,
-    asked::{Why, body_problem, refused, whole},
+    asked::{PathPart, Why, body_problem, refused, whole},
 };
 
 /// Body of the `PUT`s.
@@ -52,7 +52,7 @@ fn namespace_of(key: &StatusKey) -> &str {
 pub(super) async fn put_target(
     State(api): State<OpsApi>,
     caller: Caller,
-    Path((namespace, id)): Path<(String, String)>,
+    PathPart((namespace, id)): PathPart<(String, String)>,
     body: Body,
 ) -> Result<Response, Problem> {
     put(&api, &caller, target(&namespace, &id)?, body).await
@@ -61,7 +61,7 @@ pub(super) async fn put_target(
 pub(super) async fn put_user(
     State(api): State<OpsApi>,
     caller: Caller,
-    Path((namespace, id)): Path<(String, String)>,
+    PathPart((namespace, id)): PathPart<(String, String)>,
     body: Body,
 ) -> Result<Response, Problem> {
     put(&api, &caller, user(&namespace, &id)?, body).await
@@ -70,7 +70,7 @@ pub(super) async fn put_user(
 pub(super) async fn get_target(
     State(api): State<OpsApi>,
     caller: Caller,
-    Path((namespace, id)): Path<(String, String)>,
+    PathPart((namespace, id)): PathPart<(String, String)>,
 ) -> Result<Response, Problem> {
     get(&api, &caller, target(&namespace, &id)?).await
 }
@@ -78,7 +78,7 @@ pub(super) async fn get_target(
 pub(super) async fn get_user(
     State(api): State<OpsApi>,
     caller: Caller,
-    Path((namespace, id)): Path<(String, String)>,
+    PathPart((namespace, id)): PathPart<(String, String)>,
 ) -> Result<Response, Problem> {
     get(&api, &caller, user(&namespace, &id)?).await
 }

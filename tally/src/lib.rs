@@ -11,6 +11,7 @@ mod explain;
 mod export;
 mod failure;
 mod import;
+mod keys;
 mod logging;
 mod look;
 mod operate;
@@ -78,6 +79,7 @@ async fn dispatch(command: Command) -> Result<u8, Failure> {
         Command::Backup(args) => backup::backup(args).await,
         Command::Restore(args) => backup::restore(args).await,
         Command::Reports(args) => report::run(args).await,
+        Command::Key(args) => keys::run(args),
         Command::Config(args) => tools::config(args),
         Command::Completions(args) => tools::completions(args),
         Command::Man(args) => tools::man(args),

@@ -4,6 +4,7 @@ mod bench;
 mod copy;
 mod explain;
 mod import;
+mod key;
 mod look;
 mod operate;
 mod repair;
@@ -18,6 +19,7 @@ pub use bench::{BenchArgs, BenchLoad, BenchWay, BenchWhat};
 pub use copy::{BackupArgs, ExportArgs, RestoreArgs};
 pub use explain::ExplainArgs;
 pub use import::{ImportArgs, RowFormat, TimeUnit};
+pub use key::{KeyAction, KeyCommand, KeyNewArgs};
 pub use look::{GetArgs, TopArgs};
 pub use operate::{AuditArgs, HideArgs, ModeArgs, PartArg, RunsArgs, StatusArgs, UndoArgs, WhyArgs};
 pub use repair::{RebuildArgs, ReportsArgs, ScopeArgs, VerifyArgs};
@@ -96,6 +98,8 @@ pub enum Command {
     Restore(RestoreArgs),
     /// Shows the settings in force with the source of each, or checks a configuration file
     Config(ConfigCommand),
+    /// Makes, lists and revokes the keys of callers
+    Key(KeyCommand),
     /// Writes a completion script for a shell to standard output
     Completions(CompletionsArgs),
     /// Writes man pages, one for each command

@@ -80,6 +80,12 @@ settings! {
     data: PathBuf = "./data",
     #[doc = "Address to listen on. Loopback only while no keys are configured; port 0 picks a free one."]
     listen: SocketAddr = "127.0.0.1:8080",
+    #[doc = "File with the keys of callers, made by `tally key new`. Read again when it changes. Without it everybody may do everything."]
+    keys: Option<PathBuf> = "",
+    #[doc = "Whether /metrics needs no key."]
+    open_metrics: bool = "false",
+    #[doc = "Whether keys may be sent without TLS to an address that is not loopback: only behind a proxy that speaks TLS."]
+    insecure_http: bool = "false",
     #[doc = "Certificate chain in PEM; with it and `tls_key` the listener speaks TLS. Read again when it changes."]
     tls_cert: Option<PathBuf> = "",
     #[doc = "Private key of the certificate, in PEM."]
@@ -198,8 +204,10 @@ impl Config {
             let text = match value {
                 toml::Value::String(text) => text,
                 toml::Value::Integer(number) => number.to_string(),
+                toml::Value::Boolean(word) => word.to_string(),
                 other => {
-                    let expected = format!("{place}: `{key}` is a {}, a text or a number is expected", other.type_str());
+                    let expected =
+                        format!("{place}: `{key}` is a {}, a text, a number or true/false is expected", other.type_str());
                     return Err(Failure::usage(if KEYS.iter().any(|k| k.name == key) {
                         expected
                     } else {
@@ -359,7 +367,7 @@ mod tests {
             (load("slot = 10", &[], &[]), "FILE: `slot` is `10`, expected a duration, as 200ms, 10s, 5m or 48h"),
             (load("level = 99", &[], &[]), "`level` is 99, it must lie in 1 to 10"),
             (load("slot = '9s'\nsweep_delay = '1s'", &[], &[]), "`sweep_delay` is 1s, it must lie in 9s to 3600s"),
-            (load("data = ['x']", &[], &[]), "FILE: `data` is a array, a text or a number is expected"),
+            (load("data = ['x']", &[], &[]), "FILE: `data` is a array, a text, a number or true/false is expected"),
             (load("slot = ", &[], &[]), "FILE, line 1: "),
             (
                 load("", &[("TALLY_LISTEN", "8080")], &[]),

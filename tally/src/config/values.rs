@@ -46,6 +46,12 @@ impl Value for Option<PathBuf> {
     }
 }
 
+impl Value for bool {
+    fn read(text: &str) -> Result<Self, String> {
+        text.parse().map_err(|_| "`true` or `false`".into())
+    }
+}
+
 impl Value for String {
     fn read(text: &str) -> Result<Self, String> {
         Ok(text.to_owned())

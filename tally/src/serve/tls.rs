@@ -3,7 +3,6 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
-    time::{Duration, SystemTime},
 };
 
 use arc_swap::ArcSwap;
@@ -13,12 +12,8 @@ use rustls::{
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
 use tokio_rustls::TlsAcceptor;
-use tokio_util::sync::CancellationToken;
 
 use crate::failure::Failure;
-
-/// How often the files are looked at.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// The certificate in use. Cheap to clone; all copies see a new one.
 #[derive(Clone)]
@@ -47,35 +42,10 @@ impl Tls {
         TlsAcceptor::from(self.current.load_full())
     }
 
-    /// Reads the files again when they have changed, until `stop`; what cannot be used changes nothing.
-    pub async fn follow(self, stop: CancellationToken) {
-        let mut seen = self.stamp();
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(LOOK) => {}
-            }
-            let now = self.stamp();
-            if now == seen {
-                continue;
-            }
-            // A certificate whose key is still being written fits at the next look.
-            match read(&self.certificate, &self.key) {
-                Ok(config) => {
-                    self.current.store(Arc::new(config));
-                    tracing::info!(certificate = %self.certificate.display(), "the new certificate is in use");
-                    seen = now;
-                }
-                Err(error) => tracing::error!(%error, "the changed certificate cannot be used; the old one stays"),
-            }
-        }
-    }
-
-    fn stamp(&self) -> [Option<(SystemTime, u64)>; 2] {
-        [&self.certificate, &self.key].map(|path| {
-            let found = std::fs::metadata(path).ok()?;
-            Some((found.modified().ok()?, found.len()))
-        })
+    /// Reads the files again; what cannot be used changes nothing.
+    pub fn reload(&self) -> Result<(), String> {
+        self.current.store(Arc::new(read(&self.certificate, &self.key)?));
+        Ok(())
     }
 }
 

@@ -11,6 +11,9 @@ pub(crate) const OUTCOMES: [&str; 7] = ["applied", "unchanged", "superseded", "a
 /// Classes of HTTP answers, as labels.
 pub(crate) const CLASSES: [&str; 4] = ["2xx", "4xx", "429", "5xx"];
 
+/// Layers of limits, as labels.
+pub(crate) const LAYERS: [&str; 4] = ["requests", "key", "user", "target"];
+
 /// What ingest counts.
 #[derive(Clone)]
 pub(crate) struct IngestMetrics {
@@ -29,6 +32,7 @@ pub(crate) struct IngestMetrics {
 #[derive(Clone)]
 pub(crate) struct HttpMetrics {
     pub requests: IntCounterVec,
+    pub limited: IntCounterVec,
     pub seconds: HistogramVec,
 }
 
@@ -62,7 +66,12 @@ impl Default for HttpMetrics {
     fn default() -> Self {
         let seconds = HistogramOpts::new("tally_http_request_seconds", "Time to answer, by route")
             .buckets(vec![0.000_25, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0]);
+        let limited = counters("tally_limits_hit_total", "Requests and items refused by a limit, by layer", &["layer"]);
+        for layer in LAYERS {
+            limited.with_label_values(&[layer]);
+        }
         Self {
+            limited,
             requests: counters("tally_http_requests_total", "HTTP answers, by route and class", &["route", "class"]),
             seconds: HistogramVec::new(seconds, &["route"]).expect("constant buckets are valid"),
         }
@@ -72,6 +81,7 @@ impl Default for HttpMetrics {
 impl HttpMetrics {
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.requests.clone()))?;
+        registry.register(Box::new(self.limited.clone()))?;
         registry.register(Box::new(self.seconds.clone()))
     }
 }

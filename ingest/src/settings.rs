@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::http::Rates;
+
 /// How ingest works; the defaults suit one process on a small machine.
 #[derive(Debug, Clone)]
 pub struct IngestSettings {
@@ -19,6 +21,8 @@ pub struct IngestSettings {
     pub cache_targets: u64,
     /// HTTP requests handled side by side; a further one is told that there is no capacity now.
     pub requests: usize,
+    /// How often keys, users and targets may come.
+    pub rates: Rates,
     /// Time one HTTP request may take, above the protocol's own deadline.
     pub request_timeout: Duration,
 }
@@ -33,6 +37,7 @@ impl Default for IngestSettings {
             cache_ttl: Duration::from_secs(1),
             cache_targets: 100_000,
             requests: 4096,
+            rates: Rates::default(),
             request_timeout: Duration::from_secs(10),
         }
     }

@@ -94,10 +94,15 @@ pub(super) async fn post(
         return Err(Problem::bad("too-many", "facts", detail).limit(MAX_FACTS));
     }
     may(&caller, &items)?;
+    // The request itself is counted already. Imports are an operator's: they take the time that they take.
+    let now_items = items.iter().filter(|item| !is_timed(item)).count();
+    api.limits.key(&caller.name, now_items.saturating_sub(1))?;
     let now = ingest.protocol().clock().now();
     let kinds = &ingest.protocol().settings().kinds;
-    let parsed: Vec<Result<WriteRequest, Problem>> =
-        items.into_iter().map(|item| item.and_then(|i| request(kinds, &namespace, i, now))).collect();
+    let parsed: Vec<Result<WriteRequest, Problem>> = items
+        .into_iter()
+        .map(|item| item.and_then(|i| request(kinds, &namespace, i, now)).and_then(|r| limited(&api, r)))
+        .collect();
     let wanted: Vec<WriteRequest> = parsed.iter().flatten().cloned().collect();
     let mut written = ingest.write_many(wanted).await.into_iter();
     let results = parsed.into_iter().map(|item| match item {
@@ -132,11 +137,21 @@ fn parse_items(body: &[u8]) -> Result<Vec<Result<Item, Problem>>, Problem> {
 
 /// A time of one's own can undo what others wrote later, so it is for operators only.
 fn may(caller: &Caller, items: &[Result<Item, Problem>]) -> Result<(), Problem> {
-    let timed = |item: &Result<Item, Problem>| item.as_ref().is_ok_and(|i| i.at.is_some());
-    if items.iter().any(timed) {
+    if items.iter().any(is_timed) {
         caller.has(&[Role::Operate])?;
     }
-    if items.iter().any(|item| !timed(item)) { caller.has(&[Role::Write]) } else { Ok(()) }
+    if items.iter().any(|item| !is_timed(item)) { caller.has(&[Role::Write]) } else { Ok(()) }
+}
+
+fn is_timed(item: &Result<Item, Problem>) -> bool {
+    item.as_ref().is_ok_and(|i| i.at.is_some())
+}
+
+fn limited(api: &Api, request: WriteRequest) -> Result<WriteRequest, Problem> {
+    if request.value != 0 && request.at.is_none() {
+        api.limits.like(&request.key)?;
+    }
+    Ok(request)
 }
 
 fn request(kinds: &Kinds, namespace: &Namespace, item: Item, now: Micros) -> Result<WriteRequest, Problem> {

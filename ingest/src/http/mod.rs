@@ -2,6 +2,7 @@
 
 mod auth;
 mod facts;
+mod limits;
 mod lists;
 mod problem;
 mod read;
@@ -28,6 +29,9 @@ pub use problem::Problem;
 pub use request::{JsonBody, MAX_BODY_BYTES, PathIds, QueryParams};
 
 use auth::{RouteEntry, RouteTable};
+use governor::clock::DefaultClock;
+use limits::Limits;
+pub use limits::{Rate, Rates};
 
 use crate::{Ingest, IngestSettings, metrics::HttpMetrics};
 
@@ -65,6 +69,7 @@ pub struct Api {
     /// `/metrics` is for everybody.
     open_metrics: bool,
     table: Arc<RouteTable>,
+    limits: Arc<Limits>,
 }
 
 impl Api {
@@ -76,7 +81,8 @@ impl Api {
         let room = Arc::new(Semaphore::new(settings.requests.max(1)));
         let table = Arc::new(RouteTable::new(&ACCESS, &metrics));
         let authority = Arc::new(Open::default());
-        Ok(Self { ingest: Arc::default(), registry, metrics, room, settings, authority, open_metrics: false, table })
+        let limits = Arc::new(Limits::new(settings.rates, DefaultClock::default(), &metrics));
+        Ok(Self { ingest: Arc::default(), registry, metrics, room, settings, authority, open_metrics: false, table, limits })
     }
 
     /// Asks `authority` who a caller is; `open_metrics`: whether `/metrics` is for everybody all the same.
@@ -162,13 +168,17 @@ async fn admit(State(api): State<Api>, route: Option<MatchedPath>, request: Requ
 }
 
 async fn admitted(api: &Api, entry: &RouteEntry, mut request: Request, next: Next) -> Result<Response, Problem> {
-    let _permit = api.room.try_acquire().map_err(|_| Problem::no_capacity("too many requests are being handled"))?;
+    let _permit = api.room.try_acquire().map_err(|_| {
+        api.metrics.limited.with_label_values(&["requests"]).inc();
+        Problem::no_capacity("too many requests are being handled")
+    })?;
     let caller = api.authority.caller(auth::bearer(request.headers())).ok_or_else(Problem::unauthorized)?;
     let access = entry.access(request.method())?;
     access.check(&caller, request.uri().path())?;
     if let Some(ingest) = api.ingest.get().filter(|_| !access.route.starts_with("/v1/ops/")) {
         ingest.gate().admits()?;
     }
+    api.limits.key(&caller.name, 1)?;
     request.extensions_mut().insert(caller);
     let timeout = access.timeout(api.settings.request_timeout);
     tokio::time::timeout(timeout, next.run(request))

@@ -1,5 +1,7 @@
 //! Errors as problem documents (RFC 9457).
 
+use std::time::Duration;
+
 use axum::{
     Json,
     http::{HeaderValue, StatusCode, header},
@@ -32,6 +34,20 @@ pub struct Problem {
     /// Methods of the route, for `Allow`.
     #[serde(skip)]
     allow: Option<String>,
+    /// The limit that was hit, for the `RateLimit` fields.
+    #[serde(skip)]
+    hit: Option<Hit>,
+}
+
+/// A limit on how often something may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Hit {
+    layer: &'static str,
+    burst: u32,
+    /// Seconds in which the burst is refilled.
+    window: u32,
+    /// Seconds until the next one is let in, at least 1.
+    wait: u64,
 }
 
 impl Problem {
@@ -45,6 +61,7 @@ impl Problem {
             field: None,
             limit: None,
             allow: None,
+            hit: None,
         }
     }
 
@@ -63,6 +80,18 @@ impl Problem {
     pub(super) fn method(known: &str) -> Self {
         let detail = "this route does not take that method";
         Self { allow: Some(known.to_owned()), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", detail) }
+    }
+
+    /// 429: the caller sends too fast; another try helps after `wait`.
+    pub(super) fn limited(layer: &'static str, burst: u32, per_second: u32, wait: Duration) -> Self {
+        let wait = wait.as_millis().div_ceil(1000).clamp(1, 86_400) as u64;
+        let detail = format!("too many requests for this {layer}: {per_second} a second, {burst} at once; wait {wait} s");
+        let hit = Hit { layer, burst, window: burst.div_ceil(per_second.max(1)).max(1), wait };
+        Self {
+            limit: Some(u64::from(per_second)),
+            hit: Some(hit),
+            ..Self::new(StatusCode::TOO_MANY_REQUESTS, "limited", &detail)
+        }
     }
 
     /// 400 about one field.
@@ -136,6 +165,7 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let allow = self.allow.as_deref().and_then(|a| HeaderValue::from_str(a).ok());
+        let hit = self.hit;
         let mut answer = (status, Json(self)).into_response();
         answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         if let Some(allow) = allow {
@@ -146,6 +176,15 @@ impl IntoResponse for Problem {
         }
         if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS {
             answer.headers_mut().insert(header::RETRY_AFTER, retry_after());
+        }
+        if let Some(Hit { layer, burst, window, wait }) = hit {
+            // draft-ietf-httpapi-ratelimit-headers-10.
+            let policy = format!("\"{layer}\";q={burst};w={window}");
+            let left = format!("\"{layer}\";r=0;t={wait}");
+            let fields = [("retry-after", wait.to_string()), ("ratelimit-policy", policy), ("ratelimit", left)];
+            for (name, value) in fields {
+                answer.headers_mut().insert(name, HeaderValue::from_str(&value).expect("digits and constant names"));
+            }
         }
         answer
     }

@@ -1,6 +1,6 @@
 //! Strict parsing of paths, queries and bodies: whatever is not understood is refused by name.
 
-use std::borrow::Cow;
+use std::{borrow::Cow, time::Duration};
 
 use axum::{
     body::{Body, Bytes},
@@ -15,6 +15,8 @@ use super::Problem;
 
 /// Largest body, in bytes.
 pub const MAX_BODY_BYTES: usize = 1 << 20;
+/// Time that a body may take to arrive: less than a whole request may take.
+const BODY_TIME: Duration = Duration::from_secs(5);
 /// Largest page of a list, and the usual one.
 pub(crate) const MAX_LIMIT: usize = 200;
 const DEFAULT_LIMIT: usize = 50;
@@ -196,7 +198,12 @@ impl<S: Send + Sync> FromRequest<S> for RawBody {
 }
 
 async fn read_body(body: Body) -> Result<Bytes, Problem> {
-    axum::body::to_bytes(body, MAX_BODY_BYTES).await.map_err(|error| {
+    let read = tokio::time::timeout(BODY_TIME, axum::body::to_bytes(body, MAX_BODY_BYTES)).await;
+    let slow = |_| {
+        let detail = format!("the body did not arrive within {} s; nothing was written", BODY_TIME.as_secs());
+        Problem::new(StatusCode::REQUEST_TIMEOUT, "slow-body", &detail)
+    };
+    read.map_err(slow)?.map_err(|error| {
         let mut source: Option<&dyn std::error::Error> = Some(&error);
         while let Some(inner) = source {
             if inner.is::<http_body_util::LengthLimitError>() {

@@ -60,6 +60,9 @@ pub(super) async fn delete(
 
 async fn write(api: &Api, key: FactKey, kind: &Kind, choice: Choice, path: &str) -> Result<Response, Problem> {
     api.ingest()?.gate().admits_write(false)?;
+    if choice != 0 {
+        api.limits.like(&key)?;
+    }
     let request = WriteRequest { key, register: Register::Choice, value: choice, at: None };
     let written = api.ingest()?.write(request).await?;
     let status = match &written.outcome {

@@ -9,6 +9,7 @@ use std::{collections::BTreeMap, net::SocketAddr, path::Path, path::PathBuf, tim
 use effective::Given;
 pub use effective::to_toml;
 
+use ingest::http::Rate;
 use schema::Kinds;
 use values::Value;
 pub use values::{ByteSize, LogFormat};
@@ -96,6 +97,14 @@ settings! {
     log_format: LogFormat = "human",
     #[doc = "Open connections; more wait to be accepted."]
     max_connections: usize = "1024",
+    #[doc = "HTTP requests handled side by side; a further one is answered 503."]
+    max_requests: usize = "4096",
+    #[doc = "Requests of one key, as 200/s, or 200/s:1000 with a burst; items of a batch count each; 0 is no limit."]
+    limit_key: Option<Rate> = "0",
+    #[doc = "Likes of one user; withdrawing and imports are never limited by user or target."]
+    limit_user: Option<Rate> = "0",
+    #[doc = "Likes of one target."]
+    limit_target: Option<Rate> = "0",
     #[doc = "How long a connection may take to send a request's head."]
     header_timeout: Duration = "10s",
     #[doc = "How long open requests may finish after SIGTERM, at most 6s."]
@@ -255,6 +264,7 @@ impl Config {
             if (least..=most).contains(&value) { Ok(()) } else { Err(refused()) }
         };
         in_range("max_connections", self.max_connections, 1, 100_000)?;
+        in_range("max_requests", self.max_requests, 1, 1_000_000)?;
         in_range("small_limit", self.small_limit, 1, 4096)?;
         in_range("level", usize::from(self.level), 1, 10)?;
         in_range("buckets", usize::from(self.buckets), 1, 4096)?;

@@ -2,6 +2,8 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use ingest::http::Rate;
+
 /// A value that is written as one short text.
 pub trait Value: Sized {
     /// Reads the text; the error says what is expected.
@@ -43,6 +45,22 @@ impl Value for PathBuf {
 impl Value for Option<PathBuf> {
     fn read(text: &str) -> Result<Self, String> {
         Ok((!text.is_empty()).then(|| text.into()))
+    }
+}
+
+/// `0`: no limit.
+impl Value for Option<Rate> {
+    fn read(text: &str) -> Result<Self, String> {
+        let parse = || {
+            let (rate, burst) = text.split_once(':').map_or((text, None), |(rate, burst)| (rate, Some(burst)));
+            let per_second = rate.trim().strip_suffix("/s")?.trim().parse().ok()?;
+            let burst = burst.map_or(Some(per_second), |b| b.trim().parse().ok())?;
+            Some(Rate { per_second, burst })
+        };
+        if text.trim() == "0" {
+            return Ok(None);
+        }
+        parse().map(Some).ok_or_else(|| "a rate as 200/s, or 200/s:1000 with a burst of 1000; 0 is no limit".into())
     }
 }
 
@@ -99,6 +117,19 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_have_a_burst_or_are_their_own() {
+        let rate = |per_second: u32, burst: u32| {
+            Some(Rate { per_second: per_second.try_into().unwrap(), burst: burst.try_into().unwrap() })
+        };
+        assert_eq!(Option::<Rate>::read("200/s"), Ok(rate(200, 200)));
+        assert_eq!(Option::<Rate>::read("5/s:20"), Ok(rate(5, 20)));
+        assert_eq!(Option::<Rate>::read("0"), Ok(None));
+        for bad in ["", "5", "0/s", "5/m", "5/s:0", "-1/s", "5/s:"] {
+            assert!(Option::<Rate>::read(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn durations_and_sizes_need_a_unit_that_is_known() {

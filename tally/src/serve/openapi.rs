@@ -97,7 +97,7 @@ fn complete(path: &str, method: &str, operation: &mut Map<String, Value>) {
         "/readyz" => &["405", "503"],
         "/metrics" => &["401", "403", "405", "500"],
         _ if method == "get" => &["400", "401", "403", "404", "405", "410", "422", "429", "503"],
-        _ => &["400", "401", "403", "404", "405", "409", "410", "413", "415", "422", "429", "503"],
+        _ => &["400", "401", "403", "404", "405", "408", "409", "410", "413", "415", "422", "429", "503"],
     };
     for status in shared {
         answers.entry(*status).or_insert_with(|| json!({ "$ref": format!("#/components/responses/{status}") }));
@@ -115,6 +115,7 @@ fn shared_answers() -> Value {
         ("403", "The key may not do this.", "", ""),
         ("404", "There is no such route, or nothing under that number.", "", ""),
         ("405", "The route does not take that method.", "Allow", "The methods that it takes."),
+        ("408", "The body did not arrive in time.", "", ""),
         ("409", "Not as things stand now; `detail` says why.", "", ""),
         ("410", "The target is gone.", "", ""),
         ("413", "The body is larger than 1 MiB, or 16 MiB where it names members to hide.", "", ""),

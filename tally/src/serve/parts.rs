@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use aggregator::{Aggregator, AggregatorSettings, MemoryBus, Sweep};
-use ingest::{Ingest, IngestSettings};
+use ingest::{Ingest, IngestSettings, http::Rates};
 use operator::{Operator, OperatorSettings};
 use prometheus::Registry;
 use rebuilder::{Rebuilder, RebuilderSettings};
@@ -49,6 +49,8 @@ pub struct Parts {
 pub fn ingest_settings(config: &Config) -> IngestSettings {
     IngestSettings {
         touch: TOUCH,
+        requests: config.max_requests,
+        rates: Rates { key: config.limit_key, user: config.limit_user, target: config.limit_target },
         cache_ttl: config.cache_age,
         cache_targets: config.cache_targets as u64,
         ..IngestSettings::default()

@@ -20,7 +20,7 @@ pub struct Problem {
     #[serde(rename = "type")]
     pub kind: String,
     /// The same in a few words.
-    pub title: String,
+    pub title: &'static str,
     /// The HTTP status.
     pub status: u16,
     /// What was wrong this time, and what to do.
@@ -31,12 +31,18 @@ pub struct Problem {
     /// The limit that was passed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
+    /// What only the header knows; boxed, since few problems have it and all are moved around.
+    #[serde(skip)]
+    header: Option<Box<InHeader>>,
+}
+
+/// What stands in the answer's header only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum InHeader {
     /// Methods of the route, for `Allow`.
-    #[serde(skip)]
-    allow: Option<String>,
+    Allow(String),
     /// The limit that was hit, for the `RateLimit` fields.
-    #[serde(skip)]
-    hit: Option<Hit>,
+    Hit(Hit),
 }
 
 /// A limit on how often something may come.
@@ -55,13 +61,12 @@ impl Problem {
     pub fn new(status: StatusCode, slug: &str, detail: &str) -> Self {
         Self {
             kind: format!("/problems/{slug}"),
-            title: status.canonical_reason().unwrap_or("Problem").to_owned(),
+            title: status.canonical_reason().unwrap_or("Problem"),
             status: status.as_u16(),
             detail: detail.to_owned(),
             field: None,
             limit: None,
-            allow: None,
-            hit: None,
+            header: None,
         }
     }
 
@@ -79,7 +84,10 @@ impl Problem {
     /// 405, with the methods that there are.
     pub(super) fn method(known: &str) -> Self {
         let detail = "this route does not take that method";
-        Self { allow: Some(known.to_owned()), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", detail) }
+        Self {
+            header: Some(Box::new(InHeader::Allow(known.to_owned()))),
+            ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "method", detail)
+        }
     }
 
     /// 429: the caller sends too fast; another try helps after `wait`.
@@ -89,7 +97,7 @@ impl Problem {
         let hit = Hit { layer, burst, window: burst.div_ceil(per_second.max(1)).max(1), wait };
         Self {
             limit: Some(u64::from(per_second)),
-            hit: Some(hit),
+            header: Some(Box::new(InHeader::Hit(hit))),
             ..Self::new(StatusCode::TOO_MANY_REQUESTS, "limited", &detail)
         }
     }
@@ -164,12 +172,12 @@ impl From<StoreError> for Problem {
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let allow = self.allow.as_deref().and_then(|a| HeaderValue::from_str(a).ok());
-        let hit = self.hit;
+        let in_header = self.header.clone();
         let mut answer = (status, Json(self)).into_response();
         answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(allow) = allow {
-            answer.headers_mut().insert(header::ALLOW, allow);
+        if let Some(InHeader::Allow(methods)) = in_header.as_deref() {
+            let methods = HeaderValue::from_str(methods).expect("names of methods");
+            answer.headers_mut().insert(header::ALLOW, methods);
         }
         if status == StatusCode::UNAUTHORIZED {
             answer.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -177,7 +185,7 @@ impl IntoResponse for Problem {
         if status == StatusCode::SERVICE_UNAVAILABLE || status == StatusCode::TOO_MANY_REQUESTS {
             answer.headers_mut().insert(header::RETRY_AFTER, retry_after());
         }
-        if let Some(Hit { layer, burst, window, wait }) = hit {
+        if let Some(&InHeader::Hit(Hit { layer, burst, window, wait })) = in_header.as_deref() {
             // draft-ietf-httpapi-ratelimit-headers-10.
             let policy = format!("\"{layer}\";q={burst};w={window}");
             let left = format!("\"{layer}\";r=0;t={wait}");

@@ -13,6 +13,9 @@ use crate::{
     },
 };
 
+/// Both sections of one (user, kind).
+type Sections = (Vec<(TargetKey, IndexRow)>, Vec<IndexTimeRow>);
+
 /// Every page of every slice of `of`, in order; no page is empty before the end.
 async fn read_all<T, F, Fut>(of: u32, size: usize, scan: F) -> Vec<Vec<T>>
 where
@@ -190,7 +193,7 @@ pub async fn index_rows_are_read_once_in_both_sections(engine: Subject) {
             async move { engine.index_rows(slice, from.as_deref(), size).await }
         })
         .await;
-        let mut found: BTreeMap<_, (Vec<(TargetKey, IndexRow)>, Vec<IndexTimeRow>)> = BTreeMap::new();
+        let mut found: BTreeMap<_, Sections> = BTreeMap::new();
         for part in slices.into_iter().flatten() {
             let (rows, times) = found.entry(part.user).or_default();
             assert!(times.is_empty() || part.rows.is_empty(), "rows by target come first");

@@ -9,6 +9,8 @@ mod hide;
 mod mode;
 mod repair;
 mod status;
+#[cfg(test)]
+mod tests;
 mod top;
 
 use std::{

@@ -12,10 +12,14 @@ use ingest::http::{Caller, Problem, QueryParams, Role};
 use rebuilder::{MAX_RUNS, Order, Report, Scope};
 use schema::{IdError, Namespace, TargetKey};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use store::Protocol;
 
-use super::{OpsApi, asked::PathPart, query_problem, started};
+use super::{
+    OpsApi,
+    asked::{PathPart, Why, refused},
+    query_problem, started,
+};
 use crate::{config::duration, report::Format};
 
 /// Largest throttle, in rows per second.
@@ -93,11 +97,19 @@ async fn start(api: &OpsApi, caller: &Caller, body: &OrderBody, rebuild: bool) -
             _ => Problem::bad("scope", "scope", why),
         });
     }
+    let why = order.reason.clone().filter(|r| !r.trim().is_empty()).unwrap_or_else(|| "no reason given".to_owned());
+    let who = Why { why, ticket: None, operator: order.operator.clone() }.by(&caller.name);
+    let (what, asked) = (order.what(), json!({ "dry_run": order.dry_run, "confirm": order.confirm }));
+    let entry = ops.operator.audit(&who, what, &order.scope.to_string(), Value::Null, asked).await.map_err(refused)?;
     let this = ops.clone();
-    Ok(started(ops.jobs.start(order.what(), move |job| async move {
+    let job = ops.jobs.start(what, move |job| async move {
         this.drain().await?;
         this.rebuilder.run(&order, job.progress()).await
-    })))
+    });
+    if let Err(running) = &job {
+        ops.operator.audit_failed(&entry, &format!("job {} is running", running.id())).await;
+    }
+    Ok(started(job))
 }
 
 /// What `body` orders.

@@ -88,7 +88,7 @@ fn every_setting_of_the_sample_configuration_is_known_and_has_its_default() {
     assert_eq!(keys.len(), listed.len(), "{keys:?}\n{settings}");
     for ((key, value), line) in keys.iter().zip(listed) {
         let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!((words[0], words[1]), (*key, value.trim_matches('"')));
+        assert_eq!((words[0], words[1].trim_matches('"')), (*key, value.trim_matches('"')));
     }
     // Read as it is, and with everything in it switched on.
     let folder = tempfile::tempdir().expect("a place");

@@ -81,10 +81,12 @@ fn every_route_of_the_code_is_described() {
                 continue;
             }
             let text = std::fs::read_to_string(&entry).unwrap();
-            let code = text.split("#[cfg(test)]").next().unwrap();
+            let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
             let registers = code.contains(".route(");
             for path in code.split('"').skip(1).step_by(2).filter(|p| registers && p.starts_with('/') && p.len() > 4) {
-                let a_route = path.chars().all(|c| c.is_ascii_alphanumeric() || "/{}-_.".contains(c)) && !path.ends_with('/');
+                let a_route = !path.contains("{}")
+                    && path.chars().all(|c| c.is_ascii_alphanumeric() || "/{}-_.".contains(c))
+                    && !path.ends_with('/');
                 if a_route && !path.starts_with("/problems/") {
                     assert!(document["paths"][path].is_object(), "{}: {path} is not described", entry.display());
                     seen.insert(path.to_owned());

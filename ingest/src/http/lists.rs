@@ -42,9 +42,10 @@ pub(super) async fn members(State(api): State<Api>, path: PathIds, query: QueryP
         Some((at, id)) => Some((at, Member::parse(&id).map_err(|e| Problem::bad("cursor", "cursor", e))?)),
         None => None,
     };
+    let limit = query.limit()?;
     let root = ShardKey::root(path.target()?, kind.name.clone());
     refuse_gone(ingest, &root.target).await?;
-    let page = ingest.protocol().list(&root, choice, after, query.limit()?).await?;
+    let page = ingest.protocol().list(&root, choice, after, limit).await?;
     let members = page.members.into_iter().map(|row| ListedMember {
         choice: kind.choice_name(row.choice).map(str::to_owned),
         since: row.at.to_string(),

@@ -140,8 +140,8 @@ struct Health {
 }
 
 async fn ready(State(api): State<Api>) -> Result<Json<Health>, Problem> {
-    // One small read: a store that has stopped (a full disk) is not ready, though it was opened.
-    api.ingest()?.complete_until().await?;
+    // One small read, not from memory: a store that has stopped (a full disk) is not ready, though it was opened.
+    api.ingest()?.protocol().complete_until().await?;
     Ok(Json(Health { status: "ready" }))
 }
 

@@ -309,7 +309,8 @@ pub fn describe() -> String {
     use std::fmt::Write;
     let mut out = String::from("Settings (name, default, meaning):\n");
     for key in KEYS {
-        let _ = writeln!(out, "  {:<20} {:<15} {}", key.name, key.default, key.doc);
+        let default = if key.default.is_empty() { "\"\"" } else { key.default };
+        let _ = writeln!(out, "  {:<20} {default:<15} {}", key.name, key.doc);
     }
     let _ = writeln!(
         out,

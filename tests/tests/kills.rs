@@ -20,6 +20,7 @@ fn two_hundred_kills_lose_nothing_and_show_no_wrong_number() {
         for aim in Aim::ALL {
             assert!(report.kills.get(&aim).is_some_and(|&n| n > 2), "hardly a kill was aimed at {aim:?}: {report}");
         }
+        assert!(report.cut > 0, "no kill fell into the middle of a hide run: {report}");
         assert!(report.answered > 5 * kills, "too little was answered to prove anything: {report}");
         assert!(report.samples > 1000, "readers saw too little: {report}");
     }

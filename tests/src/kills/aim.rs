@@ -18,19 +18,40 @@ pub enum Aim {
     ImportServer,
     /// The importing process, which is then run again.
     ImportClient,
-    /// The server in a verify.
+    /// The server in a verify, which reads facts, ledgers and counters and repairs nothing.
     Verify,
+    /// The server under an order to hide members or to undo that, or in the run that carries it out.
+    Hide,
+    /// The server under changes of statuses, each of which leaves an entry in the operators' audit log.
+    Audit,
     /// The server in a rebuild. Only in worlds of their own: a rebuild would hide what others left.
     Rebuild,
 }
 
 impl Aim {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::StartUp, Self::Traffic, Self::Promotion, Self::ImportServer, Self::ImportClient, Self::Verify, Self::Rebuild];
+    pub const ALL: [Self; 9] = [
+        Self::StartUp,
+        Self::Traffic,
+        Self::Promotion,
+        Self::ImportServer,
+        Self::ImportClient,
+        Self::Verify,
+        Self::Hide,
+        Self::Audit,
+        Self::Rebuild,
+    ];
     /// Aims of a world in which nothing may ever be repaired.
-    const PLAIN: [Self; 6] =
-        [Self::StartUp, Self::Traffic, Self::Promotion, Self::ImportServer, Self::ImportClient, Self::Verify];
+    const PLAIN: [Self; 8] = [
+        Self::StartUp,
+        Self::Traffic,
+        Self::Promotion,
+        Self::ImportServer,
+        Self::ImportClient,
+        Self::Verify,
+        Self::Hide,
+        Self::Audit,
+    ];
     /// Aims of a world with rebuilds.
     const MENDING: [Self; 4] = [Self::Rebuild, Self::Rebuild, Self::Traffic, Self::Promotion];
 
@@ -47,8 +68,8 @@ impl Aim {
             Self::StartUp => 60_000,
             Self::Traffic => 250_000,
             Self::Promotion => 40_000,
-            Self::ImportServer | Self::ImportClient => 150_000,
-            Self::Verify | Self::Rebuild => 120_000,
+            Self::ImportServer | Self::ImportClient | Self::Audit => 150_000,
+            Self::Verify | Self::Rebuild | Self::Hide => 120_000,
         };
         Duration::from_micros(rng.random_range(0..longest))
     }

@@ -26,6 +26,8 @@ pub struct Liked {
     pub must: BTreeSet<String>,
     /// Asked for without an answer.
     pub may: BTreeSet<String>,
+    /// Hidden, whether they like it or not: neither counted nor listed.
+    pub hidden: BTreeSet<String>,
 }
 
 /// By target.
@@ -64,7 +66,7 @@ pub fn write_import(path: &Path, name: &str, rows: usize) -> Bulk {
 }
 
 /// Waits until each target's count and list are the same members, among them all that must be there
-/// and none that were never sent; from then on these are known. Returns how many were compared.
+/// and are not hidden, and none that are hidden or were never sent; from then on these are known. Returns how many were compared.
 pub fn check(server: &Server, bulk: &mut Bulk, patience: Duration) -> u64 {
     let watch = Stopwatch::start();
     let mut compared = 0;
@@ -73,20 +75,24 @@ pub fn check(server: &Server, bulk: &mut Bulk, patience: Duration) -> u64 {
             let listed = members(server, target);
             let counted = get(server, &format!("/v1/{NAMESPACE}/targets/{target}?kinds=like"));
             let total = counted["kinds"]["like"]["total"].as_i64();
-            let fits = liked.must.is_subset(&listed) && total == i64::try_from(listed.len()).ok();
+            let due: BTreeSet<String> = liked.must.difference(&liked.hidden).cloned().collect();
+            let fits = due.is_subset(&listed) && listed.is_disjoint(&liked.hidden) && total == i64::try_from(listed.len()).ok();
             if fits {
                 let stranger = listed.iter().find(|m| !liked.must.contains(*m) && !liked.may.contains(*m));
                 assert_eq!(stranger, None, "{target} lists somebody who never liked it");
                 compared += listed.len() as u64;
                 // What landed stays; what did not land by now may still, while its intent is young.
-                liked.must = listed;
+                liked.must.retain(|member| liked.hidden.contains(member));
+                liked.must.extend(listed);
                 break;
             }
-            let missing: Vec<&String> = liked.must.difference(&listed).take(5).collect();
-            let (due, found) = (liked.must.len(), listed.len());
+            let missing: Vec<&String> = due.difference(&listed).take(5).collect();
+            let shown: Vec<&String> = listed.intersection(&liked.hidden).take(5).collect();
+            let (due, found) = (due.len(), listed.len());
             assert!(
                 watch.elapsed() < patience,
-                "{target}: {due} likes were answered, {found} are listed, {total:?} counted; missing {missing:?}"
+                "{target}: {due} likes were answered and not hidden, {found} are listed, {total:?} counted; missing {missing:?}, \
+                 hidden and listed {shown:?}"
             );
             thread::sleep(Duration::from_millis(20));
         }

@@ -6,7 +6,9 @@
 //! the state that they meet.
 
 mod aim;
+mod audit;
 pub mod bulk;
+mod hide;
 mod reader;
 mod world;
 
@@ -42,6 +44,10 @@ pub struct Report {
     pub answered: u64,
     /// Facts of imports and bulk writes that were compared with the lists.
     pub bulk: u64,
+    /// Runs that hide or undo which were under way still when the server was there again.
+    pub cut: u64,
+    /// Entries of the operators' audit log that were looked for, in every world at its end.
+    pub audited: u64,
     /// Counts that readers saw, each held against its bounds.
     pub samples: u64,
     /// How long it took.
@@ -55,6 +61,8 @@ impl Report {
         }
         self.answered += other.answered;
         self.bulk += other.bulk;
+        self.cut += other.cut;
+        self.audited += other.audited;
         self.samples += other.samples;
     }
 
@@ -68,10 +76,11 @@ impl std::fmt::Display for Report {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let aims: Vec<String> = self.kills.iter().map(|(aim, n)| format!("{aim:?} {n}")).collect();
         writeln!(f, "{} kills in {:.1} s: {}", self.total(), self.took.as_secs_f64(), aims.join(", "))?;
+        writeln!(f, "{} hide runs were cut off in the middle and ended by themselves", self.cut)?;
         write!(
             f,
-            "{} answered changes, {} bulk facts and {} sampled counts: none lost, none undone, none wrong",
-            self.answered, self.bulk, self.samples
+            "{} answered changes, {} bulk facts, {} audit entries and {} sampled counts: none lost, none undone, none wrong",
+            self.answered, self.bulk, self.audited, self.samples
         )
     }
 }

@@ -23,7 +23,7 @@ const STALE: Duration = Duration::from_secs(2);
 /// Least and largest number that may be shown for a target now.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds {
-    /// Likes that are counted already and that nobody withdraws.
+    /// Likes that are counted already, that nobody withdraws and nobody is about to hide.
     pub least: i64,
     /// Likes that were ever asked for.
     pub most: i64,
@@ -93,7 +93,7 @@ impl Watched {
 
     fn sample(&self, watch: &Stopwatch, seen: &mut BTreeMap<String, VecDeque<(Duration, i64)>>) -> Result<(), String> {
         let Some(address) = locked(&self.address).clone() else { return Ok(()) };
-        // The least before and the most after the answer: in between both may have been raised.
+        // The widest of the bounds before and after the answer: in between they may have been moved.
         let before = locked(&self.bounds).clone();
         let began = watch.elapsed();
         let targets: Vec<&String> = before.keys().rev().take(200).collect();
@@ -108,7 +108,7 @@ impl Watched {
             let Some(total) = total(target, item)? else { continue };
             self.samples.fetch_add(1, Ordering::Relaxed);
             let seen = seen.entry(target.clone()).or_default();
-            let mut least_now = least.least;
+            let mut least_now = least.least.min(most.least);
             while let Some(&(at, total)) = seen.front()
                 && least.grows
                 && at + STALE < began
@@ -120,8 +120,9 @@ impl Watched {
             if least.grows && seen.back().is_none_or(|&(_, last)| total > last) {
                 seen.push_back((watch.elapsed(), total));
             }
-            if !(least_now..=most.most).contains(&total) {
-                return Err(format!("{target} was shown as {total}, it must lie in {least_now} to {}: {item}", most.most));
+            let most_now = least.most.max(most.most);
+            if !(least_now..=most_now).contains(&total) {
+                return Err(format!("{target} was shown as {total}, it must lie in {least_now} to {most_now}: {item}"));
             }
         }
         Ok(())

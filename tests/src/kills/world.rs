@@ -6,6 +6,7 @@ use std::{
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
     },
     thread,
     time::Duration,
@@ -17,11 +18,13 @@ use store::clock::Stopwatch;
 
 use super::{
     Aim, Report,
+    audit::Audited,
     bulk::{self, Bulk},
+    hide::{self, Hides},
     reader::{Bounds, Watched},
 };
 use crate::{
-    server::{Server, command, free_address, tally_ok},
+    server::{Server, command, free_address, request, tally_ok},
     traffic::{Book, Client, NAMESPACE, Shape, check_counts, check_facts, deal},
 };
 
@@ -38,6 +41,8 @@ const BEFORE: usize = 120;
 const WITH: usize = 170;
 /// Rows of an import: a few requests.
 const ROWS: usize = 1_500;
+/// New likes of the target whose members are hidden, with each kill that hides.
+const LATE: usize = 20;
 /// How long after a restart counts may take to be complete.
 const COUNTED: Duration = Duration::from_secs(20);
 /// Kills between two checks of everything.
@@ -58,6 +63,10 @@ struct World {
     bulk: Bulk,
     /// Targets of `bulk` that changed since they were compared.
     unchecked: Bulk,
+    hides: Hides,
+    audited: Audited,
+    /// Members of the hidden target that like it so far.
+    likers: usize,
     report: Report,
     /// Kill points so far.
     log: Vec<String>,
@@ -83,6 +92,9 @@ pub fn run(number: usize, kills: u64, seed: u64, verbose: bool) -> Report {
         book: Book::new(),
         bulk: Bulk::new(),
         unchecked: Bulk::new(),
+        hides: Hides::default(),
+        audited: Audited::default(),
+        likers: 0,
         report: Report::default(),
         log: Vec::new(),
     };
@@ -138,7 +150,24 @@ impl World {
         let steady = i64::try_from(STEADY).expect("small");
         self.watched.counted("steady", steady);
         self.watched.counted("t0", steady);
+        if !self.mending {
+            while self.likers < hide::LIKED {
+                self.like_hidden(hide::LIKED.div_ceil(3));
+            }
+        }
         self.check(true);
+    }
+
+    /// So many more members like the target whose members are hidden, some of whom are hidden already.
+    fn like_hidden(&mut self, more: usize) {
+        let users: Vec<String> = (self.likers..self.likers + more).map(hide::name).collect();
+        self.likers += more;
+        // Also what was compared before changes again.
+        if let Some(liked) = self.bulk.remove(hide::HOT) {
+            self.unchecked.insert(hide::HOT.to_owned(), liked);
+        }
+        bulk::like(&self.address, &mut self.unchecked, hide::HOT, &users).expect("an answer");
+        assert_eq!(self.unchecked[hide::HOT].must.len(), self.likers, "answered before the kill");
     }
 
     /// A running server, started where there is none.
@@ -190,15 +219,71 @@ impl World {
                 self.unchecked = bulk;
             }
             Aim::ImportServer | Aim::ImportClient => self.import(number, aim, delay),
-            Aim::Verify => self.under_traffic(delay, |server| {
-                let (status, answer) = server.request("POST", "/v1/ops/verify", None).expect("an answer");
-                assert_eq!(status, 202, "{answer}");
-            }),
-            Aim::Rebuild => self.under_traffic(delay, |server| {
-                let (status, answer) = server.request("POST", "/v1/ops/rebuild", Some(r#"{"all":true}"#)).expect("an answer");
-                assert_eq!(status, 202, "{answer}");
-            }),
+            Aim::Verify | Aim::Rebuild => {
+                let what = if aim == Aim::Verify { "verify" } else { "rebuild" };
+                let why = format!("kill {number} {what}");
+                self.under_traffic(delay, |server| {
+                    let body = serde_json::json!({ "all": true, "reason": why }).to_string();
+                    let (status, answer) = server.request("POST", &format!("/v1/ops/{what}"), Some(&body)).expect("an answer");
+                    assert_eq!(status, 202, "{answer}");
+                });
+                self.audited.asked(&why, true);
+            }
+            Aim::Hide => self.hide(number, delay),
+            Aim::Audit => {
+                let mut audited = std::mem::take(&mut self.audited);
+                self.audited = self.beside_kill(delay, move |address| {
+                    audited.change(address, number);
+                    audited
+                });
+            }
         }
+    }
+
+    /// Members are hidden, or shown again by an undo; the kill falls on the order or on its run, which
+    /// then ends by itself.
+    fn hide(&mut self, number: u64, delay: Duration) {
+        self.up();
+        let why = format!("kill {number} hide");
+        let order = self.hides.plan(&mut self.rng, why.clone(), CLIENTS, SHAPE.users);
+        let (path, body) = self.hides.request(&order);
+        // What readers may see from here on: more by those who like it now or are shown, less by those hidden.
+        let (hides, shows) = self.hides.moves(&order);
+        let number = |n: usize| i64::try_from(n).expect("small");
+        let due = self.due_of_hot();
+        let (least, most) = (number(due.saturating_sub(hides.len())), number(due + LATE + shows.len()));
+        self.watched.bound(hide::HOT, Bounds { least, most, grows: false });
+        self.like_hidden(LATE);
+        let answer = self.beside_kill(delay, move |address| request(address, "POST", &path, Some(&body)).ok());
+        if let Some((status, answer)) = &answer {
+            assert_eq!(*status, 202, "{answer}");
+        }
+        self.audited.asked(&why, answer.is_some());
+        self.up();
+        let cut = self.hides.ends(self.server.as_ref().expect("it is up"), &order, answer.is_some(), COUNTED);
+        self.report.cut += u64::from(cut);
+        self.unchecked.get_mut(hide::HOT).expect("liked just now").hidden = self.hides.hidden_of_hot();
+    }
+
+    /// Likes that are counted of the target whose members are hidden, once everything is.
+    fn due_of_hot(&self) -> usize {
+        let hidden = self.hides.hidden_of_hot();
+        (0..self.likers).filter(|&i| !hidden.contains(&hide::name(i))).count()
+    }
+
+    /// Does `work` beside traffic; the kill falls `delay` after it begins.
+    fn beside_kill<T: Send>(&mut self, delay: Duration, work: impl FnOnce(&str) -> T + Send) -> T {
+        let (go, told) = mpsc::channel::<()>();
+        let address = self.address.clone();
+        thread::scope(|scope| {
+            let working = scope.spawn(move || {
+                // Without a word the world has ended before.
+                told.recv().ok().map(|()| work(&address))
+            });
+            self.under_traffic(delay, move |_| go.send(()).expect("it waits for this"));
+            let done = working.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            done.expect("it was told to begin")
+        })
     }
 
     /// Clients send, then `begin`, and `delay` after that the server is killed.
@@ -268,10 +353,15 @@ impl World {
         self.up();
         let server = self.server.as_ref().expect("it is up");
         check_facts(server, &mut self.book, all);
+        self.report.audited = self.audited.check(server);
         if all {
             self.report.bulk += bulk::check(server, &mut self.unchecked, COUNTED);
             self.bulk.append(&mut self.unchecked);
             self.counts();
+            if self.bulk.contains_key(hide::HOT) {
+                let due = i64::try_from(self.due_of_hot()).expect("small");
+                self.watched.bound(hide::HOT, Bounds { least: due, most: due, grows: false });
+            }
         }
         if let Some(wrong) = self.watched.wrong() {
             panic!("a reader: {wrong}");
@@ -281,7 +371,14 @@ impl World {
     fn counts(&mut self) {
         let steady = i64::try_from(STEADY).expect("small");
         let more = [("steady".to_owned(), steady), ("t0".to_owned(), steady)].into();
-        check_counts(self.server.as_ref().expect("it is up"), &self.book, &more, COUNTED);
+        // What is hidden does not count, whatever its member has chosen.
+        let mut shown = self.book.clone();
+        for fact in self.hides.hidden() {
+            if let Some(known) = shown.get_mut(fact) {
+                known.answered = None;
+            }
+        }
+        check_counts(self.server.as_ref().expect("it is up"), &shown, &more, COUNTED);
     }
 
     fn end(&mut self) {

@@ -136,7 +136,7 @@ async fn fact_lost(protocol: &Protocol, leaf: &ShardKey, member: &Member, eviden
     if verdict.restores() {
         let indexed = protocol.settings().kinds.get(leaf.kind.as_str()).is_some_and(|k| k.by_user);
         let index = indexed.then(|| UserKey::of(&leaf.target, member));
-        let restored = FactWrite { shard: leaf.clone(), member: member.clone(), fact: verdict.restored, index };
+        let restored = FactWrite { shard: leaf.clone(), member: member.clone(), fact: verdict.restored, index, seen: None };
         for result in engine.write_facts(&[restored]).await {
             result?;
         }

@@ -48,6 +48,7 @@ fn fact(n: u64) -> Outcome<FactWrite> {
         member: user.member(),
         fact: Fact { choice: ChoiceRegister { version, choice: 1, since: version }, ..Fact::default() },
         index: Some(user),
+        seen: None,
     })
 }
 

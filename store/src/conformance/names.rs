@@ -75,7 +75,7 @@ pub fn hidden(which: usize, version: Micros, value: u8) -> Fact {
 }
 
 pub fn write(shard: &ShardKey, member: &Member, fact: Fact) -> FactWrite {
-    FactWrite { shard: shard.clone(), member: member.clone(), fact, index: None }
+    FactWrite { shard: shard.clone(), member: member.clone(), fact, index: None, seen: None }
 }
 
 pub fn counts(of: &[(u8, i64)]) -> Counts {

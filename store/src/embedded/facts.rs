@@ -13,7 +13,7 @@ use super::{
     rows::{Table, damaged},
     txn::Txn,
 };
-use crate::engine::{FactPage, FactRead, FactTable, FactWrite, FusedLanding, Landing, StoreResult};
+use crate::engine::{FactPage, FactRead, FactTable, FactWrite, FusedLanding, Landing, Seen, StoreResult};
 
 /// About what a write holds while it is queued, in bytes.
 const WRITE_WEIGHT: usize = 512;
@@ -23,6 +23,7 @@ struct FactPut {
     key: UserKey,
     fact: Fact,
     index: Option<IndexPut>,
+    seen: Option<Seen>,
 }
 
 impl FactPut {
@@ -33,19 +34,27 @@ impl FactPut {
             key: keys::with_id(&keys::shard(&write.shard), write.member.as_str()).into(),
             fact: write.fact.written(),
             index: index.map(|user| IndexPut::new(user, &write.shard.kind, &write.shard.target, choice.into())),
+            seen: write.seen,
         }
     }
 
     fn run(self, txn: &mut Txn<'_>) -> StoreResult<()> {
+        let seen = self.seen.filter(|seen| !txn.written_since(&self.key, seen.as_of));
         if self.fact != Fact::default() {
-            let stored = txn.get(Table::Facts, &self.key)?;
-            let stored = stored.map(|bytes| decode_fact(&self.key, &bytes)).transpose()?;
+            let stored = match seen {
+                Some(seen) => seen.fact,
+                None => txn.get(Table::Facts, &self.key)?.map(|bytes| decode_fact(&self.key, &bytes)).transpose()?,
+            };
             let joined = stored.unwrap_or_default().join(self.fact);
             if stored != Some(joined) {
                 txn.put(Table::Facts, self.key, codec::encode_fact(&joined));
             }
         }
-        self.index.map_or(Ok(()), |index| index.run(txn, false))
+        match self.index {
+            Some(index) if seen.is_some_and(|seen| seen.nowhere) => index.run_first(txn),
+            Some(index) => index.run(txn, false),
+            None => Ok(()),
+        }
     }
 }
 
@@ -80,6 +89,8 @@ pub(super) fn decode_head(key: &[u8], bytes: &[u8]) -> StoreResult<RootHead> {
 #[async_trait]
 impl FactTable for Embedded {
     async fn read_facts(&self, shard: &ShardKey, members: &[Member]) -> StoreResult<FactRead> {
+        // Before the view: what it shows is at least as new.
+        let as_of = self.rows.commits();
         let view = self.rows.view()?;
         let prefix = keys::shard(shard);
         let head = if shard.shard.is_root() { view.get(Table::Facts, &prefix)? } else { None };
@@ -88,7 +99,7 @@ impl FactTable for Embedded {
             let key = keys::with_id(&prefix, member.as_str());
             view.get(Table::Facts, &key)?.map(|bytes| decode_fact(&key, &bytes)).transpose()
         };
-        Ok(FactRead { head, facts: members.iter().map(read).collect::<StoreResult<_>>()? })
+        Ok(FactRead { head, facts: members.iter().map(read).collect::<StoreResult<_>>()?, as_of })
     }
 
     async fn page_facts(&self, shard: &ShardKey, after: Option<&Member>, limit: usize) -> StoreResult<FactPage> {

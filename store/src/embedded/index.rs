@@ -34,6 +34,15 @@ impl IndexPut {
         Ok(keys::by_time(&self.key[..self.prefix_len], since, target))
     }
 
+    /// Writes the rows of a fact that there was not before: nothing to join with, no time row to move.
+    pub fn run_first(self, txn: &mut Txn<'_>) -> StoreResult<()> {
+        if self.row.choice != 0 {
+            txn.put(Table::ByUser, self.time_key(self.row.since)?, Vec::new());
+        }
+        txn.put(Table::ByUser, self.key, codec::encode_index(&self.row));
+        Ok(())
+    }
+
     /// Joins the row, and moves the time row with it. `again`: the time row is written even if
     /// nothing changed, as it may have been lost.
     pub fn run(self, txn: &mut Txn<'_>, again: bool) -> StoreResult<()> {

@@ -93,6 +93,8 @@ pub struct Rows {
     replay_bytes: u64,
     /// Bytes written since all memtables were rotated.
     unrotated: AtomicU64,
+    /// Groups committed since opening: all of them are in every view taken after it was read.
+    commits: AtomicU64,
 }
 
 fn options(table: Table) -> KeyspaceCreateOptions {
@@ -141,6 +143,7 @@ impl Rows {
             path: path.into(),
             replay_bytes: settings.replay_bytes,
             unrotated: AtomicU64::new(0),
+            commits: AtomicU64::new(0),
         };
         // What was replayed is in memtables again: written out now, it is not replayed twice.
         rows.rotate().map_err(|e| OpenError::of_fjall(path, e))?;
@@ -179,6 +182,16 @@ impl Rows {
     fn unreadable(&self, detail: &str) -> StoreError {
         let path = self.path.display();
         StoreError::Damaged(format!("a file in {path} ({detail}); restore the data directory from a backup"))
+    }
+
+    /// How many groups are committed; read it before the view that it speaks of.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Acquire)
+    }
+
+    /// A group is committed. Called by the writer only.
+    pub fn committed(&self) {
+        self.commits.fetch_add(1, Ordering::Release);
     }
 
     /// The newest stored value.

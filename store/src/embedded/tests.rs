@@ -2,6 +2,7 @@
 
 mod directory;
 mod durability;
+mod seen;
 
 use std::sync::Arc;
 

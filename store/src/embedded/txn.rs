@@ -18,9 +18,31 @@ use crate::engine::StoreResult;
 /// `None`: the row is to vanish.
 type Pending = HashMap<UserKey, Option<UserValue>, BuildHasherDefault<KeyHasher>>;
 
+/// Stripes of [`Recent`], 512 KiB in all: rows of the last few groups rarely meet in one.
+const STRIPES: usize = 1 << 16;
+
+/// In which group a fact row was last written, by a hash of its key: what was read as of that group or
+/// a later one is still so. Keys that share a stripe only cost a read.
+pub struct Recent(Vec<u64>);
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self(vec![0; STRIPES])
+    }
+}
+
+impl Recent {
+    fn stripe(key: &[u8]) -> usize {
+        xxh3_64_with_seed(key, 0) as usize % STRIPES
+    }
+}
+
 /// Rows of a group, by key, so that each key is in the batch once.
 pub struct Txn<'a> {
     rows: &'a Rows,
+    recent: &'a mut Recent,
+    /// This group's number, counted from 1.
+    group: u64,
     pending: [Pending; Table::ALL.len()],
     /// What the job under way replaced, for when it fails.
     undo: Vec<(Table, UserKey, Option<Option<UserValue>>)>,
@@ -29,8 +51,14 @@ pub struct Txn<'a> {
 }
 
 impl<'a> Txn<'a> {
-    pub fn new(rows: &'a Rows) -> Self {
-        Self { rows, pending: Default::default(), undo: Vec::new(), bytes: 0, len: 0 }
+    pub fn new(rows: &'a Rows, recent: &'a mut Recent) -> Self {
+        let group = rows.commits() + 1;
+        Self { rows, recent, group, pending: Default::default(), undo: Vec::new(), bytes: 0, len: 0 }
+    }
+
+    /// Whether the fact row may have been written in a group after `as_of`, this one included.
+    pub fn written_since(&self, key: &[u8], as_of: u64) -> bool {
+        self.recent.0[Recent::stripe(key)] > as_of
     }
 
     /// Bytes of keys and values so far, an upper bound.
@@ -62,6 +90,10 @@ impl<'a> Txn<'a> {
     fn set(&mut self, table: Table, key: UserKey, value: Option<UserValue>) {
         self.bytes += key.len() + value.as_ref().map_or(0, |v| v.len()) + 16;
         self.len += 1;
+        if table == Table::Facts {
+            // Not taken back with the row: then it is read once more than needed.
+            self.recent.0[Recent::stripe(&key)] = self.group;
+        }
         let before = self.pending[table as usize].insert(key.clone(), value);
         self.undo.push((table, key, before));
     }
@@ -133,6 +165,7 @@ impl<'a> Txn<'a> {
             let detail = self.rows.failed(e);
             self.rows.stop.because(detail.to_string())
         })?;
+        self.rows.committed();
         Ok(len as u64)
     }
 

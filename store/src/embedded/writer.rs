@@ -12,7 +12,11 @@ use std::{
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
-use super::{EmbeddedSettings, rows::Rows, txn::Txn};
+use super::{
+    EmbeddedSettings,
+    rows::Rows,
+    txn::{Recent, Txn},
+};
 use crate::{
     clock::Stopwatch,
     engine::{StoreError, StoreResult},
@@ -196,13 +200,14 @@ impl Thread {
     fn run(mut self) {
         let _guard = StopOnPanic(self.rows.clone());
         let mut closing = Vec::new();
+        let mut recent = Recent::default();
         while closing.is_empty() {
             let Some(first) = self.receiver.blocking_recv() else { break };
-            self.group(first, &mut closing);
+            self.group(first, &mut recent, &mut closing);
         }
         self.receiver.close();
         while let Ok(message) = self.receiver.try_recv() {
-            self.group(message, &mut closing);
+            self.group(message, &mut recent, &mut closing);
         }
         let settled = self.settle();
         self.totals.settled.store(settled.is_ok(), Relaxed);
@@ -213,11 +218,11 @@ impl Thread {
     }
 
     /// Commits `first` together with what else is queued, up to the bounds of a group.
-    fn group(&mut self, first: Message, closing: &mut Vec<oneshot::Sender<StoreResult<()>>>) {
+    fn group(&mut self, first: Message, recent: &mut Recent, closing: &mut Vec<oneshot::Sender<StoreResult<()>>>) {
         let mut jobs = Vec::new();
         let mut durable = false;
         let rows = self.rows.clone();
-        let mut txn = Txn::new(&rows);
+        let mut txn = Txn::new(&rows, recent);
         let mut next = Some(first);
         while let Some(message) = next {
             match message {

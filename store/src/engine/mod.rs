@@ -25,7 +25,7 @@ pub use scan::{FactRows, IndexRows, LedgerRows, Place, ScanTable, Slice, SlicePa
 pub use tables::{
     CommitOutcome, CounterPut, CounterTable, Engine, FactPage, FactRead, FactTable, FactWrite, FusedLanding, IndexEntry,
     IndexTable, IndexTimeRow, JournalTable, Landing, LaneState, LedgerCommit, LedgerPage, LedgerRead, LedgerTable, MetaTable,
-    RowChange, TargetCounters, TimeRow,
+    RowChange, Seen, TargetCounters, TimeRow,
 };
 
 /// Most members in one ledger read or commit: 100 is ScyllaDB's `IN` limit, and the head is one of

@@ -15,6 +15,20 @@ pub struct FactRead {
     pub head: Option<RootHead>,
     /// One for each member asked for, in that order; `None` where there is no row.
     pub facts: Vec<Option<Fact>>,
+    /// Which of the engine's commits the rows are as of, for [`Seen`]; 0 where it does not tell.
+    pub as_of: u64,
+}
+
+/// A row as it was read before it is written: an engine that can tell that nobody has written it since
+/// need not read it again to join with it. Never more than a hint.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Seen {
+    /// What was read.
+    pub fact: Option<Fact>,
+    /// [`FactRead::as_of`] of that read.
+    pub as_of: u64,
+    /// No other shard of the target held the fact either, so it has no index rows.
+    pub nowhere: bool,
 }
 
 /// Part of a facts partition, in byte order of the member.
@@ -40,6 +54,8 @@ pub struct FactWrite {
     /// Whose index rows to write with the choice register (both sections; the time row where the
     /// choice is not 0); `None`: no index rows.
     pub index: Option<UserKey>,
+    /// The row as the writer read it, if it did.
+    pub seen: Option<Seen>,
 }
 
 /// `facts`: authoritative; plain; never deleted from.

@@ -73,7 +73,7 @@ impl FactTable for Memory {
                 std::iter::once(head).chain(members.iter().map(|m| Key::Fact(shard.clone(), m.clone()))).collect();
             let mut cells = state.read(&keys).into_iter();
             let head = root_of(cells.next().flatten()).filter(|_| shard.shard.is_root());
-            Ok(FactRead { head, facts: cells.map(fact_of).collect() })
+            Ok(FactRead { head, facts: cells.map(fact_of).collect(), as_of: 0 })
         })
         .await
     }
@@ -82,7 +82,7 @@ impl FactTable for Memory {
         self.step(|state| {
             let head = root_of(state.read_all(&Key::Root(shard.clone()))).filter(|_| shard.shard.is_root());
             let facts = members.iter().map(|m| fact_of(state.read_all(&Key::Fact(shard.clone(), m.clone())))).collect();
-            Ok(FactRead { head, facts })
+            Ok(FactRead { head, facts, as_of: 0 })
         })
         .await
     }

@@ -36,7 +36,7 @@ async fn a_fact_on_a_single_replica_is_read_at_all_and_by_everybody_afterwards()
     let leaf = ShardKey { target: TargetKey::parse("n/t").unwrap(), kind: KindName::parse("like").unwrap(), shard: Shard(16) };
     let (member, fact) = (Member::parse("m").unwrap(), Fact::of(schema::Register::Choice, 5, 1, 5));
     engine.script_write(Table::Fact, WriteFate::Only(0));
-    let write = FactWrite { shard: leaf.clone(), member: member.clone(), fact, index: None };
+    let write = FactWrite { shard: leaf.clone(), member: member.clone(), fact, index: None, seen: None };
     assert!(engine.write_facts(&[write]).await[0].is_err());
     let members = std::slice::from_ref(&member);
     engine.script_quorum([1, 2]);

@@ -77,7 +77,13 @@ impl Protocol {
             async move {
                 let writes: Vec<FactWrite> = facts
                     .iter()
-                    .map(|(member, fact)| FactWrite { shard: leaf.clone(), member: member.clone(), fact: *fact, index: None })
+                    .map(|(member, fact)| FactWrite {
+                        shard: leaf.clone(),
+                        member: member.clone(),
+                        fact: *fact,
+                        index: None,
+                        seen: None,
+                    })
                     .collect();
                 self.write_all(&writes).await?;
                 let members: Vec<Member> = facts.into_iter().map(|(m, _)| m).collect();

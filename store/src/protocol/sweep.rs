@@ -272,6 +272,7 @@ impl Protocol {
                     member: member.clone(),
                     fact: landing(&want.registers),
                     index: user,
+                    seen: None,
                 });
             } else if let Some(user) = user.filter(|_| want.index_in_doubt && fact.choice.version > 0) {
                 let (kind, target) = (shard.kind.clone(), shard.target.clone());

@@ -12,7 +12,7 @@ use schema::{Fact, FactKey, Intent, JournalEntry, Micros, Register, RootHead, Sh
 use super::{Lane, Protocol, mutation::mutant};
 use crate::{
     StoreError, StoreResult,
-    engine::{FactWrite, FusedLanding, Landing, MAX_COMMIT_MEMBERS},
+    engine::{FactWrite, FusedLanding, Landing, MAX_COMMIT_MEMBERS, Seen},
 };
 
 /// How long a level counts as young: as long as some request may still have the root in hand.
@@ -93,6 +93,8 @@ pub struct Completion {
 struct Current {
     shard: Shard,
     fact: Fact,
+    /// The row of that shard alone.
+    seen: Option<Seen>,
 }
 
 /// A request with everything that was decided about it.
@@ -312,7 +314,7 @@ impl Protocol {
 
     /// Decides version, outcome and write of one request from what was read.
     fn plan(&self, request: &WriteRequest, current: Current, now: Micros) -> Planned {
-        let Current { shard, fact } = current;
+        let Current { shard, fact, seen } = current;
         let (before, value_before) = fact.register(request.register);
         let version = request.at.unwrap_or(now.max(before.saturating_add(1)));
         let done = |outcome, version, write: Option<FactWrite>| {
@@ -341,6 +343,7 @@ impl Protocol {
             member: request.key.member.clone(),
             fact: written,
             index: self.index_user(&request.key).filter(|_| request.register == Register::Choice),
+            seen,
         };
         done(if same { Outcome::Unchanged } else { Outcome::Applied }, version, Some(write))
     }
@@ -381,20 +384,24 @@ impl Protocol {
         let root = requests[chunk[0]].key.shard(Shard::ROOT);
         let members: Vec<_> = chunk.iter().map(|&i| requests[i].key.member.clone()).collect();
         let known = self.known_large(&root).filter(|head| self.clock.now() - head.level_at > LEVEL_SETTLES);
-        let (head, at_root) = match known {
-            Some(head) => (head, vec![None; members.len()]),
+        let (head, at_root, as_of) = match known {
+            Some(head) => (head, vec![None; members.len()], 0),
             None => {
                 let read = self.engine.read_facts(&root, &members).await?;
-                (read.head.unwrap_or_default(), read.facts)
+                (read.head.unwrap_or_default(), read.facts, read.as_of)
             }
         };
-        let at_root = at_root.into_iter().map(Option::unwrap_or_default);
         let Some(level) = head.level() else {
-            return Ok(at_root.map(|fact| Current { shard: Shard::ROOT, fact }).collect());
+            let here = |fact: Option<Fact>| {
+                let seen = Some(Seen { fact, as_of, nowhere: fact.is_none() });
+                Current { shard: Shard::ROOT, fact: fact.unwrap_or_default(), seen }
+            };
+            return Ok(at_root.into_iter().map(here).collect());
         };
         self.know_large(&root, head);
-        let mut out: Vec<Current> =
-            members.iter().zip(at_root).map(|(m, fact)| Current { shard: leaf_of(m, level), fact }).collect();
+        let leaf =
+            |(m, fact): (_, Option<Fact>)| Current { shard: leaf_of(m, level), fact: fact.unwrap_or_default(), seen: None };
+        let mut out: Vec<Current> = members.iter().zip(at_root).map(leaf).collect();
         let mut by_leaf: BTreeMap<Shard, Vec<usize>> = BTreeMap::new();
         for (i, current) in out.iter().enumerate() {
             by_leaf.entry(current.shard).or_default().push(i);
@@ -406,8 +413,12 @@ impl Protocol {
         }))
         .await;
         for (at, read) in by_leaf.values().zip(reads) {
-            for (&i, fact) in at.iter().zip(read?.facts) {
-                out[i].fact = out[i].fact.join(fact.unwrap_or_default());
+            let read = read?;
+            for (&i, fact) in at.iter().zip(read.facts) {
+                let joined = out[i].fact.join(fact.unwrap_or_default());
+                // Rows of a root that has settled are all in its leaves.
+                let nowhere = joined == Fact::default();
+                out[i] = Current { fact: joined, seen: Some(Seen { fact, as_of: read.as_of, nowhere }), ..out[i] };
             }
         }
         Ok(out)

@@ -11,7 +11,8 @@ use super::{
     clients::{Ask, Plan, drive, histogram},
     config, handler,
     load::Load,
-    median,
+    median, processor,
+    processor::Spent,
     sizes::Sizes,
     way_name,
     world::{Listener, World},
@@ -35,6 +36,9 @@ pub struct Figures {
     baseline_per_second: Vec<f64>,
     /// Median of the rounds' ratios.
     ratio: f64,
+    /// Processor time of one like, clients and counting included, in microseconds; and of the baseline's.
+    cpu_us: Option<f64>,
+    baseline_cpu_us: Option<f64>,
     /// Answers that were no `applied`.
     failed: u64,
     /// Time to answer at full load, all rounds.
@@ -50,6 +54,8 @@ pub struct Figures {
     half: Option<Half>,
     #[serde(skip)]
     times: Histogram<u64>,
+    #[serde(skip)]
+    spent: [Spent; 2],
 }
 
 #[derive(Debug, Serialize)]
@@ -143,6 +149,8 @@ impl Figures {
             baseline,
             baseline_per_second: Vec::new(),
             ratio: 0.0,
+            cpu_us: None,
+            baseline_cpu_us: None,
             failed: 0,
             answer: Times::from(&histogram()),
             p99_ms: Vec::new(),
@@ -151,6 +159,7 @@ impl Figures {
             backlog: 0,
             half: None,
             times: histogram(),
+            spent: Default::default(),
         }
     }
 
@@ -160,7 +169,9 @@ impl Figures {
         let load = Load::new(kind, args.seed.wrapping_add(u64::from(round)));
         let config = config(args, &place.path().join("tally"))?;
         let world = World::start(&config, way).await?;
+        let before = processor::used();
         let done = world.closed_loop(&load, self.clients, time).await?;
+        self.spent[0].add(before, done.driven.rate * time.as_secs_f64());
         if round + 1 == args.rounds && !args.peak_only {
             world.drain().await?;
             let (half, freshness) = world.paced(&load, self.clients, time, done.driven.rate / 2.0).await?;
@@ -172,6 +183,7 @@ impl Figures {
         }
         world.stop().await;
         let load = Load::new(kind, args.seed.wrapping_add(u64::from(round)));
+        let before = processor::used();
         let baseline = match way {
             BenchWay::InProcess => bare(&place.path().join("bare"), load, done.sizes, time).await?,
             BenchWay::Http => {
@@ -182,6 +194,8 @@ impl Figures {
                 driven.rate
             }
         };
+        self.spent[1].add(before, baseline * time.as_secs_f64());
+        (self.cpu_us, self.baseline_cpu_us) = (self.spent[0].each(), self.spent[1].each());
         self.times.add(&done.driven.times).expect("the same bounds");
         self.answer = Times::from(&self.times);
         self.p99_ms.push(Times::from(&done.driven.times).p99_ms);
@@ -195,11 +209,13 @@ impl Figures {
 
     fn describe(&self, first: bool) -> String {
         let number = |x: f64| grouped(x as i64);
+        let cpu = |micros: Option<f64>| micros.map_or_else(|| "?".to_owned(), |us| format!("{us:.1}"));
         let all = |values: &[f64]| values.iter().map(|&v| number(v)).collect::<Vec<_>>().join(" ");
         let head = if first { "way        load      likes/s  baseline  ratio   p50 ms   p99 ms   max ms\n" } else { "" };
         let mut text = format!(
             "{head}{:<10} {:<8} {:>8} {:>9} {:>6.2} {:>8.2} {:>8.2} {:>8.1}\n\
-             {:<11}rounds {} against {} of the {}; {} clients, {} likes a micro-batch, {} a commit, {} failed, {} to be counted\n",
+             {:<11}rounds {} against {} of the {}; processor time of a like {} against {} µs\n\
+             {:<11}{} clients, {} likes a micro-batch, {} a commit, {} failed, {} to be counted\n",
             self.way,
             self.load,
             number(median(self.likes_per_second.iter().copied())),
@@ -212,6 +228,9 @@ impl Figures {
             all(&self.likes_per_second),
             all(&self.baseline_per_second),
             self.baseline,
+            cpu(self.cpu_us),
+            cpu(self.baseline_cpu_us),
+            "",
             self.clients,
             self.micro_batch,
             self.group,

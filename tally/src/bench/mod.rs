@@ -7,6 +7,7 @@ mod clients;
 mod handler;
 mod likes;
 mod load;
+mod processor;
 mod reads;
 mod rebuild;
 mod sizes;

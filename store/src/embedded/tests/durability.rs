@@ -39,6 +39,7 @@ fn landing(n: u64) -> (JournalEntry, Vec<FactWrite>) {
             member: user.member(),
             fact: schema::Fact::of(Register::Choice, version, 1, version),
             index: Some(user.clone()),
+            seen: None,
         }
     };
     let writes: Vec<_> = (0..3).map(write).collect();

@@ -38,6 +38,9 @@ impl Node {
         let engine = open_engine(config, opening).await?;
         let configured = Recorded::of(config);
         let stored = Recorded::load(&*engine).await?;
+        if let Some(Err(why)) = stored.as_ref().map(Recorded::readable) {
+            return Err(Failure::unreachable(format!("cannot use {}: {why}", config.data.display())));
+        }
         let mut settings = settings(config);
         match (&stored, opening) {
             (None, Opening::Serve) => {}

@@ -57,12 +57,17 @@ impl Recorded {
         engine.put_meta(KEY, &bytes).await
     }
 
+    /// Whether this version reads what a store with this record holds; the error says what to do.
+    pub fn readable(&self) -> Result<(), String> {
+        if self.format == codec::FORMAT {
+            return Ok(());
+        }
+        Err(format!("its rows have format {}, this version knows {}; upgrade this process", self.format, codec::FORMAT))
+    }
+
     /// Whether a process configured as `self` may work on a store recorded as `stored`; the error
     /// says what differs. Kinds and choices may be added, the slot length may change.
     pub fn may_follow(&self, stored: &Self) -> Result<(), String> {
-        if self.format != stored.format {
-            return Err(format!("the store has format {}, this version writes {}", stored.format, self.format));
-        }
         for (name, configured, recorded) in
             [("small_limit", self.small_limit, stored.small_limit), ("level", usize::from(self.level), usize::from(stored.level))]
         {
@@ -120,10 +125,17 @@ mod tests {
             recorded(vec![Kind { by_user: false, ..kind("like", &["like"]) }, kind("mood", &["a", "b"])]),
             Recorded { small_limit: 64, ..stored.clone() },
             Recorded { level: 5, ..stored.clone() },
-            Recorded { format: 9, ..stored.clone() },
         ];
         for next in refused {
             assert!(next.may_follow(&stored).is_err(), "{next:?}");
         }
+    }
+
+    #[test]
+    fn another_format_is_not_readable_and_the_error_says_what_to_do() {
+        let stored = recorded(vec![kind("like", &["like"])]);
+        assert_eq!(stored.readable(), Ok(()));
+        let newer = Recorded { format: codec::FORMAT + 1, ..stored };
+        assert!(newer.readable().is_err_and(|why| why.contains("upgrade")));
     }
 }

@@ -114,7 +114,7 @@ async fn pg_4_live_rows_behind_many_withdrawn_ones_are_reached() {
     assert_eq!(page.members.iter().map(|row| row.member.as_str()).collect::<Vec<_>>(), ["last", "first"]);
 }
 
-/// 200 ids at once, some unknown, some malformed, some twice: each has its own answer by its id.
+/// 200 ids at once, some unknown, some malformed, some twice, one deleted: each has its own answer by its id.
 #[test]
 fn pg_8_one_bad_id_of_a_batch_harms_no_other() {
     let served = Served::default();
@@ -122,6 +122,8 @@ fn pg_8_one_bad_id_of_a_batch_harms_no_other() {
         served.ok("PUT", &like_path(&format!("p{i}"), "u1"));
     }
     served.counted("p189", "like", 1);
+    let gone = json!({ "status": "gone", "why": "deleted" }).to_string();
+    assert_eq!(served.ask("PUT", "/v1/ops/targets/t/p7/status", Some(&gone)).0, 200);
     let long = "x".repeat(129);
     let mut ids: Vec<String> = (0..190).map(|i| format!("p{i}")).collect();
     ids.extend(["unknown1", "unknown2", "unknown3", "", &long].map(str::to_owned));
@@ -131,7 +133,8 @@ fn pg_8_one_bad_id_of_a_batch_harms_no_other() {
     assert_eq!(status, 200, "{answer}");
     let of = |id: &str| &answer["targets"][id];
     assert_eq!(answer["targets"].as_object().unwrap().len(), 195, "by id, each once");
-    assert!((0..190).all(|i| of(&format!("p{i}"))["kinds"]["like"]["total"] == 1), "{answer}");
+    assert!((0..190).filter(|i| *i != 7).all(|i| of(&format!("p{i}"))["kinds"]["like"]["total"] == 1), "{answer}");
+    assert_eq!((&of("p7")["problem"]["status"], &of("p7")["kinds"]), (&json!(410), &Value::Null), "{}", of("p7"));
     assert!((1..=3).all(|i| of(&format!("unknown{i}"))["kinds"]["like"]["total"] == 0));
     for bad in ["", long.as_str()] {
         assert_eq!(of(bad)["problem"]["status"], 400, "{}", of(bad));

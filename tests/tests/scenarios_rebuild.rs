@@ -14,7 +14,9 @@ use tally_tests::{
     directed::{self, run},
     scenario::{
         book::Book,
-        fact, oracles, root, target,
+        fact, oracles, root,
+        spy::How,
+        target,
         watch::Watch,
         world::{Process, Setup, World, turn},
     },
@@ -145,6 +147,36 @@ async fn rb_2_two_rebuilds_at_once_double_nothing() {
         let facts = w.rest().await;
         assert!((40..=45).contains(&facts.live(&root("p1", "like")).len()));
     }
+}
+
+/// Two rebuilds of everything, on two hosts at the same moment: they share the work, and each wrong counter
+/// is written by one of them.
+#[tokio::test]
+async fn rb_2_of_two_rebuilds_of_everything_only_one_writes_each_counter() {
+    let (w, spy) = World::spied(Setup { processes: 3, seed: 3, ..Setup::default() }).await;
+    let p = &w.processes[0];
+    for group in 0..10 {
+        join_all((0..10).map(|i| async move { p.like(&format!("p{}", 10 * group + i), "u1").await })).await;
+    }
+    w.drain().await;
+    let mut wrong = BTreeSet::new();
+    w.memory().damage_counters(|shard, row| {
+        wrong.insert(shard.target.to_string());
+        row.counts.add(1, 3);
+    });
+    assert_eq!(wrong.len(), 100);
+    let before = spy.count("counters", How::Plain);
+    let order = Order { confirm: true, reason: Some("damaged by hand".to_owned()), ..Order::rebuild(Scope::All) };
+    let (one, other) = (rebuilder(&w.processes[1]), rebuilder(&w.processes[2]));
+    let (first, second) = (Progress::default(), Progress::default());
+    let (one, other) = futures::join!(one.run(&order, &first), other.run(&order, &second));
+    let (one, other) = (one.unwrap(), other.unwrap());
+    println!("repaired by one {}, by the other {}", one.repaired, other.repaired);
+    let repaired = |report: &Report| report.drift.iter().filter(|d| d.repaired).map(|d| d.target.clone()).collect::<Vec<_>>();
+    let all = [repaired(&one), repaired(&other)].concat();
+    assert_eq!((all.len(), all.into_iter().collect::<BTreeSet<_>>()), (100, wrong), "each by one of them");
+    assert_eq!(spy.count("counters", How::Plain) - before, 100, "and written once");
+    w.rest().await;
 }
 
 /// A thousand random counters are off by one to five; all are found and mended, and the report says by

@@ -15,7 +15,7 @@ use futures::{
     stream::{self, FuturesUnordered},
 };
 use prometheus::Registry;
-use schema::{Member, Micros, ShardKey, TargetKey};
+use schema::{Member, Micros, ShardKey, TRACE_LOG, TargetKey};
 use store::{Protocol, StoreError, StoreResult, protocol::Reconciled, switch::Switch};
 use tokio_util::sync::CancellationToken;
 
@@ -295,6 +295,9 @@ impl Aggregator {
             self.taken.fetch_sub(1, Ordering::SeqCst);
             self.metrics.given_up.inc();
             tracing::warn!(%error, shard = ?work.notice.shard, "left to the sweep after repeated failures");
+            for id in &work.notice.traces {
+                tracing::debug!(target: TRACE_LOG, trace_id = %id, "left to the sweep");
+            }
             return if away { outage } else { 0 };
         }
         let pause = pause(&self.settings, work.failures.max(outage));
@@ -347,6 +350,11 @@ impl Aggregator {
                 }
                 let waited = self.protocol.clock().now().saturating_sub(work.notice.at);
                 m.freshness.observe(Duration::from_micros(u64::try_from(waited).unwrap_or(0)).as_secs_f64());
+                let ShardKey { target, kind, shard } = &work.notice.shard;
+                for id in &work.notice.traces {
+                    let shard = shard.0;
+                    tracing::debug!(target: TRACE_LOG, trace_id = %id, %target, %kind, shard, waited_us = waited, "counted");
+                }
             }
             Err(error) => {
                 m.failures.inc();
@@ -358,7 +366,8 @@ impl Aggregator {
     }
 
     fn requeue(&self, notice: Notice) {
-        self.bus.push(schema::ChangeEvent { shard: notice.shard, members: notice.members.into_iter().collect(), at: notice.at });
+        let Notice { shard, members, at, traces } = notice;
+        self.bus.push(schema::ChangeEvent { shard, members: members.into_iter().collect(), at, traces });
     }
 }
 

@@ -10,7 +10,7 @@ use std::{
 };
 
 use async_trait::async_trait;
-use schema::{ChangeEvent, Member, Micros, ShardKey, bucket_of};
+use schema::{ChangeEvent, Member, Micros, ShardKey, TRACE_LOG, TraceId, add_trace, bucket_of};
 use store::bus::EventSink;
 use tokio::sync::Notify;
 
@@ -23,6 +23,8 @@ pub struct Notice {
     pub members: BTreeSet<Member>,
     /// When the oldest of these changes was answered.
     pub at: Micros,
+    /// Traces that are followed to the commit, at most [`schema::MAX_TRACES`].
+    pub traces: Vec<TraceId>,
 }
 
 impl Notice {
@@ -30,6 +32,9 @@ impl Notice {
     pub fn merge(&mut self, other: Self) {
         self.members.extend(other.members);
         self.at = self.at.min(other.at);
+        for id in other.traces {
+            add_trace(&mut self.traces, id);
+        }
     }
 }
 
@@ -129,8 +134,12 @@ impl MemoryBus {
             shard: event.shard,
             members: BTreeSet::new(),
             at: event.at,
+            traces: Vec::new(),
         });
         notice.at = notice.at.min(event.at);
+        for &id in &event.traces {
+            add_trace(&mut notice.traces, id);
+        }
         let (mut taken, mut dropped) = (0, 0);
         for member in event.members {
             if queue.members < self.capacity {
@@ -153,6 +162,11 @@ impl MemoryBus {
         self.published.fetch_add(taken, Ordering::Relaxed);
         self.dropped.fetch_add(dropped, Ordering::Relaxed);
         listener.notify_one();
+        if dropped > 0 {
+            for id in event.traces {
+                tracing::debug!(target: TRACE_LOG, trace_id = %id, "no room in the queue: left to the sweep");
+            }
+        }
     }
 
     fn lock(&self, bucket: usize) -> MutexGuard<'_, Bucket> {
@@ -178,7 +192,7 @@ mod tests {
     fn event(target: &str, members: &[&str], at: Micros) -> ChangeEvent {
         let target = TargetKey::parse(&format!("t/{target}")).expect("a key");
         let shard = ShardKey { target, kind: KindName::parse("like").expect("a kind"), shard: Shard::ROOT };
-        ChangeEvent { shard, members: members.iter().map(|m| Member::parse(m).expect("an id")).collect(), at }
+        ChangeEvent { shard, members: members.iter().map(|m| Member::parse(m).expect("an id")).collect(), at, traces: Vec::new() }
     }
 
     #[test]

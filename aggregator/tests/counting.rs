@@ -56,7 +56,12 @@ impl World {
         let request = WriteRequest { key: key.clone(), register: Register::Choice, value, at: None };
         let (written, _) = self.protocol.write(&self.lane, &[request]).await;
         assert!(written[0].landed(), "{:?}", written[0]);
-        ChangeEvent { shard: key.shard(written[0].shard), members: vec![key.member], at: self.protocol.clock().now() }
+        ChangeEvent {
+            shard: key.shard(written[0].shard),
+            members: vec![key.member],
+            at: self.protocol.clock().now(),
+            traces: Vec::new(),
+        }
     }
 
     async fn total(&self, id: &str) -> i64 {
@@ -112,7 +117,7 @@ async fn small_targets_are_counted_together_and_others_are_left_alone() {
     assert_eq!((w.total("one").await, w.total("four").await), (1, 4));
     let written = w.protocol.engine().read_counters(&target("five")).await.unwrap();
     assert!(written.rows.is_empty() && written.shown.is_empty(), "too many for a small target: promotion comes first");
-    w.bus.publish(vec![ChangeEvent { shard: root("five"), members: vec![member(0)], at: 1 }]).await;
+    w.bus.publish(vec![ChangeEvent { shard: root("five"), members: vec![member(0)], at: 1, traces: Vec::new() }]).await;
     let round = w.aggregator.run_once().await;
     assert!(round.done.promoted && round.failed == 0);
     assert_eq!(w.total("five").await, 5);

@@ -10,11 +10,11 @@ use std::{
     sync::Arc,
 };
 
-use schema::{ChangeEvent, Fact, FactKey, Micros, Shard, ShardKey};
+use schema::{ChangeEvent, FactKey, Micros, ShardKey, TRACE_LOG, TraceId, add_trace};
 use store::{
     Protocol,
     bus::EventSink,
-    protocol::{Lane, Outcome, WriteRequest, Written},
+    protocol::{EntryPlace, Lane, Outcome, WriteRequest, Written},
 };
 use tokio::{
     sync::{mpsc, oneshot},
@@ -28,18 +28,23 @@ use crate::{Bar, Gate, Mode, admission::Admission, metrics::IngestMetrics, setti
 /// What became of one request, or what barred it.
 pub(crate) type Answer = Result<Written, Bar>;
 
+/// Most traces of one micro-batch with a log line each.
+const TRACES: usize = 16;
 /// Batches on their way beside which another begins before it is full.
 const PARTIAL: usize = 2;
 
 /// One request on its way to the batcher.
 pub(crate) struct Job {
     pub request: WriteRequest,
+    pub trace: Option<TraceId>,
     pub reply: oneshot::Sender<Answer>,
 }
 
 /// A write and everybody who waits for it.
 struct Entry {
     request: WriteRequest,
+    /// Of those who wait, as many as travel together; nothing is allocated where nobody is followed.
+    traces: Vec<TraceId>,
     replies: Vec<oneshot::Sender<Answer>>,
 }
 
@@ -126,19 +131,21 @@ impl Batcher {
     }
 
     fn take(&mut self, job: Job) {
-        let Job { request, reply } = job;
+        let Job { request, trace, reply } = job;
         if reply.is_closed() {
             return; // Nobody waits any more and nothing was begun: nothing was promised.
         }
         self.held += 1;
+        self.metrics.traced.inc_by(u64::from(trace.is_some()));
         let key = request.key.clone();
         let line = self.lines.entry(key.clone()).or_default();
         if let Some(last) = line.waiting.back_mut().filter(|e| e.serves(&request)) {
             last.replies.push(reply);
+            trace.map(|id| add_trace(&mut last.traces, id));
             self.metrics.shared.inc();
             return;
         }
-        line.waiting.push_back(Entry { request, replies: vec![reply] });
+        line.waiting.push_back(Entry { request, traces: trace.into_iter().collect(), replies: vec![reply] });
         if !line.on_its_way && line.waiting.len() == 1 {
             self.ready.push_back(key);
         }
@@ -187,7 +194,8 @@ impl Batcher {
 /// Asks who may, writes, answers, publishes, in that order. All keys, for the batcher to go on with.
 async fn write(writing: &Writing, entries: Vec<Entry>) -> Vec<FactKey> {
     let Writing { protocol, lane, sink, admission, gate } = writing;
-    let (mut requests, mut replies): (Vec<WriteRequest>, Vec<_>) = entries.into_iter().map(|e| (e.request, e.replies)).unzip();
+    let (mut requests, (mut traces, mut replies)): (Vec<WriteRequest>, (Vec<_>, Vec<_>)) =
+        entries.into_iter().map(|e| (e.request, (e.traces, e.replies))).unzip();
     let mut refused = Vec::new();
     match admission.bars(&requests).await {
         Ok(bars) => {
@@ -195,12 +203,12 @@ async fn write(writing: &Writing, entries: Vec<Entry>) -> Vec<FactKey> {
             for (i, bar) in bars.into_iter().enumerate().rev() {
                 let Some(bar) = bar else { continue };
                 refused.push(requests.remove(i).key);
+                traces.remove(i);
                 answer(replies.remove(i), &Err(bar));
             }
         }
         Err(error) => {
-            let text = error.to_string();
-            let failed = Written { outcome: Outcome::Unavailable(text), version: 0, fact: Fact::default(), shard: Shard::ROOT };
+            let failed = Written::failed(Outcome::Unavailable(error.to_string()));
             replies.into_iter().for_each(|replies| answer(replies, &Ok(failed.clone())));
             return requests.into_iter().map(|r| r.key).collect();
         }
@@ -212,7 +220,8 @@ async fn write(writing: &Writing, entries: Vec<Entry>) -> Vec<FactKey> {
     let now = protocol.clock().now();
     let mut keys: Vec<FactKey> = requests.into_iter().map(|r| r.key).collect();
     // Under `shed` the sweep counts what was written.
-    let events = if gate.mode() == Mode::Shed { Vec::new() } else { events(&keys, &written, now) };
+    let events = if gate.mode() == Mode::Shed { Vec::new() } else { events(&keys, &written, &traces, now) };
+    follow(&written, &traces);
     for (written, replies) in written.into_iter().zip(replies) {
         answer(replies, &Ok(written));
     }
@@ -233,12 +242,39 @@ fn answer(replies: Vec<oneshot::Sender<Answer>>, answer: &Answer) {
 }
 
 /// One event for each shard that was written to.
-fn events(keys: &[FactKey], written: &[Written], at: Micros) -> Vec<ChangeEvent> {
+fn events(keys: &[FactKey], written: &[Written], traces: &[Vec<TraceId>], at: Micros) -> Vec<ChangeEvent> {
     let mut by_shard: HashMap<ShardKey, ChangeEvent> = HashMap::new();
-    for (key, written) in keys.iter().zip(written).filter(|(_, w)| w.landed()) {
+    for ((key, written), traces) in keys.iter().zip(written).zip(traces).filter(|((_, w), _)| w.landed()) {
         let shard = key.shard(written.shard);
-        let event = by_shard.entry(shard.clone()).or_insert_with(|| ChangeEvent { shard, members: Vec::new(), at });
+        let event =
+            by_shard.entry(shard.clone()).or_insert_with(|| ChangeEvent { shard, members: Vec::new(), at, traces: Vec::new() });
         event.members.push(key.member.clone());
+        for &id in traces {
+            add_trace(&mut event.traces, id);
+        }
     }
     by_shard.into_values().collect()
+}
+
+/// A line for each trace: where its intents stand in the journal, by which dead letters name them.
+fn follow(written: &[Written], traces: &[Vec<TraceId>]) {
+    let mut lines: Vec<(TraceId, Option<EntryPlace>, usize)> = Vec::new();
+    for (id, written) in traces.iter().zip(written).flat_map(|(ids, written)| ids.iter().map(move |&id| (id, written))) {
+        match lines.iter().position(|(known, ..)| *known == id) {
+            Some(i) => {
+                lines[i].1 = lines[i].1.or(written.journalled);
+                lines[i].2 += 1;
+            }
+            None if lines.len() < TRACES => lines.push((id, written.journalled, 1)),
+            None => {}
+        }
+    }
+    for (id, place, writes) in lines {
+        match place {
+            Some(EntryPlace { lane, slot, id: entry }) => {
+                tracing::debug!(target: TRACE_LOG, trace_id = %id, %lane, slot, entry, writes, "journalled");
+            }
+            None => tracing::debug!(target: TRACE_LOG, trace_id = %id, writes, "not journalled"),
+        }
+    }
 }

@@ -14,7 +14,7 @@ mod settings;
 use std::sync::Arc;
 
 use prometheus::Registry;
-use schema::{Fact, Micros, Shard, StatusKey, TargetKey};
+use schema::{Micros, StatusKey, TargetKey, TraceId};
 use store::{
     Protocol, StoreResult,
     bus::EventSink,
@@ -113,8 +113,13 @@ impl Ingest {
 
     /// Writes one register. When the caller goes away the write goes on.
     pub async fn write(&self, request: WriteRequest) -> Result<Written, Refusal> {
+        self.write_traced(request, None).await
+    }
+
+    /// The same, followed to its commit under this trace id.
+    pub async fn write_traced(&self, request: WriteRequest, trace: Option<TraceId>) -> Result<Written, Refusal> {
         let (reply, answer) = oneshot::channel();
-        if self.queue.try_send(Job { request, reply }).is_err() {
+        if self.queue.try_send(Job { request, trace, reply }).is_err() {
             self.metrics.no_capacity.inc();
             return Err(Refusal::NoCapacity);
         }
@@ -123,11 +128,17 @@ impl Ingest {
 
     /// Writes many; one answer for each, in order. Requests of one fact are done in their order.
     pub async fn write_many(&self, requests: Vec<WriteRequest>) -> Vec<Result<Written, Refusal>> {
+        self.write_many_traced(requests, None).await
+    }
+
+    /// The same, followed to their commits under this trace id.
+    pub async fn write_many_traced(&self, requests: Vec<WriteRequest>, trace: Option<TraceId>) -> Vec<Result<Written, Refusal>> {
         let mut answers = Vec::with_capacity(requests.len());
         for request in requests {
             let (reply, answer) = oneshot::channel();
             // Waits for room: a whole body was admitted, so its second half is not refused.
-            let sent = tokio::time::timeout(self.protocol.settings().deadline, self.queue.send(Job { request, reply })).await;
+            let sent =
+                tokio::time::timeout(self.protocol.settings().deadline, self.queue.send(Job { request, trace, reply })).await;
             answers.push(sent.is_ok_and(|s| s.is_ok()).then_some(answer));
         }
         let mut out = Vec::with_capacity(answers.len());
@@ -145,15 +156,10 @@ impl Ingest {
 
     /// A request that was taken in may have been carried out, whatever became of its answer.
     async fn answer(&self, answer: oneshot::Receiver<Answer>) -> Result<Written, Refusal> {
-        let lost = || Written {
-            outcome: Outcome::Unknown("the answer was lost".into()),
-            version: 0,
-            fact: Fact::default(),
-            shard: Shard::ROOT,
-        };
+        let lost = || Written::failed(Outcome::Unknown("the answer was lost".into()));
         let answered = answer.await.unwrap_or_else(|_| Ok(lost()));
         let word = answered.as_ref().map_or("rejected", |written| http::outcome_word(&written.outcome));
-        self.metrics.outcomes.with_label_values(&[word]).inc();
+        self.metrics.outcome(word);
         if let Err(bar) = answered {
             self.metrics.barred.with_label_values(&[bar.name()]).inc();
         }

@@ -21,8 +21,11 @@ pub(crate) struct IngestMetrics {
     pub batch: Histogram,
     pub shared: IntCounter,
     pub no_capacity: IntCounter,
-    pub outcomes: IntCounterVec,
+    outcomes: IntCounterVec,
+    /// Those of [`OUTCOMES`], in order, looked up once.
+    by_outcome: [IntCounter; OUTCOMES.len()],
     pub barred: IntCounterVec,
+    pub traced: IntCounter,
     pub cache_hits: IntCounter,
     pub cache_loads: IntCounter,
     pub stale_answers: IntCounter,
@@ -41,20 +44,20 @@ impl Default for IngestMetrics {
         let counter = |name: &str, help: &str| IntCounter::new(name, help).expect("constant names are valid");
         let batch = HistogramOpts::new("tally_ingest_batch_requests", "Requests of one micro-batch")
             .buckets(vec![1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]);
+        let outcomes = counters("tally_ingest_outcomes_total", "Answers to writes, by outcome", &["outcome"]);
         let metrics = Self {
             queue: IntGauge::new("tally_ingest_queue", "Requests that wait for a micro-batch").expect("constant names are valid"),
             batch: Histogram::with_opts(batch).expect("constant buckets are valid"),
             shared: counter("tally_ingest_shared_writes_total", "Requests that were served by an identical one that waited"),
             no_capacity: counter("tally_ingest_no_capacity_total", "Requests refused because the queue was full"),
-            outcomes: counters("tally_ingest_outcomes_total", "Answers to writes, by outcome", &["outcome"]),
+            by_outcome: OUTCOMES.map(|outcome| outcomes.with_label_values(&[outcome])),
+            outcomes,
+            traced: counter("tally_ingest_traced_writes_total", "Writes whose trace was followed"),
             barred: counters("tally_ingest_barred_total", "Writes refused by a status, by status", &["status"]),
             cache_hits: counter("tally_counts_cache_hits_total", "Counts answered from memory"),
             cache_loads: counter("tally_counts_cache_loads_total", "Counts read from the store"),
             stale_answers: counter("tally_counts_stale_total", "Counts answered with stale: true"),
         };
-        for outcome in OUTCOMES {
-            metrics.outcomes.with_label_values(&[outcome]);
-        }
         for bar in Bar::ALL {
             metrics.barred.with_label_values(&[bar.name()]);
         }
@@ -91,10 +94,16 @@ fn counters(name: &str, help: &str, labels: &[&str]) -> IntCounterVec {
 }
 
 impl IngestMetrics {
+    /// One answer, by its word.
+    pub fn outcome(&self, word: &str) {
+        let place = OUTCOMES.iter().position(|outcome| *outcome == word).expect("outcomes are constants");
+        self.by_outcome[place].inc();
+    }
+
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
         registry.register(Box::new(self.queue.clone()))?;
         registry.register(Box::new(self.batch.clone()))?;
-        for counter in [&self.shared, &self.no_capacity, &self.cache_hits, &self.cache_loads, &self.stale_answers] {
+        for counter in [&self.shared, &self.no_capacity, &self.traced, &self.cache_hits, &self.cache_loads, &self.stale_answers] {
             registry.register(Box::new(counter.clone()))?;
         }
         registry.register(Box::new(self.barred.clone()))?;

@@ -25,6 +25,8 @@ pub struct IngestSettings {
     pub rates: Rates,
     /// Time one HTTP request may take, above the protocol's own deadline.
     pub request_timeout: Duration,
+    /// HTTP requests that take at least so long are logged; zero: none.
+    pub slow_request: Duration,
 }
 
 impl Default for IngestSettings {
@@ -39,6 +41,7 @@ impl Default for IngestSettings {
             requests: 4096,
             rates: Rates::default(),
             request_timeout: Duration::from_secs(10),
+            slow_request: Duration::from_secs(1),
         }
     }
 }

@@ -206,7 +206,7 @@ pub fn decode_journal(bytes: &[u8]) -> Result<JournalEntry, CodecError> {
     Ok(JournalEntry { id, intents, landed })
 }
 
-/// A change event.
+/// A change event, without its traces: an id that only logs know is not worth bytes.
 pub fn encode_event(event: &ChangeEvent) -> Vec<u8> {
     let members: Vec<&str> = event.members.iter().map(Member::as_str).collect();
     let ShardKey { target, kind, shard } = &event.shard;
@@ -223,7 +223,7 @@ pub fn decode_event(bytes: &[u8]) -> Result<ChangeEvent, CodecError> {
     }
     let shard = ShardKey { target: target(WHAT, &t)?, kind: kind(WHAT, &k)?, shard: Shard(shard) };
     let members = members.iter().map(|m| member(WHAT, m)).collect::<Result<_, _>>()?;
-    Ok(ChangeEvent { shard, members, at })
+    Ok(ChangeEvent { shard, members, at, traces: Vec::new() })
 }
 
 /// Status of a target or user.

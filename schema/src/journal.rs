@@ -1,6 +1,6 @@
 //! What is about to be written (journal), and where to look (change events).
 
-use crate::{FactKey, Member, Micros, Register, ShardKey};
+use crate::{FactKey, Member, Micros, Register, ShardKey, TraceId};
 
 /// One ingest process, for its lifetime. Random, so that a restarted process is a new lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -49,4 +49,6 @@ pub struct ChangeEvent {
     pub members: Vec<Member>,
     /// When the change was answered, for the freshness figure; no decision rests on it.
     pub at: Micros,
+    /// Traces that are followed to the commit, at most [`crate::MAX_TRACES`]; in memory only.
+    pub traces: Vec<TraceId>,
 }

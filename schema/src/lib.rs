@@ -13,6 +13,7 @@ mod kinds;
 mod rows;
 mod shard;
 mod status;
+mod trace;
 
 pub use counts::Counts;
 pub use fact::{ChoiceRegister, Fact, HideRegister, Reason, Register};
@@ -23,6 +24,7 @@ pub use kinds::{Choice, Kind, KindError, KindName, Kinds, MAX_CHOICES, default_k
 pub use rows::{Audit, CounterRow, IndexRow, LedgerHead, LedgerRow, RootHead};
 pub use shard::{DEFAULT_BUCKETS, DEFAULT_LEVEL, Level, SMALL_LIMIT, Shard, bucket_of, leaf_of, leaves, token_of};
 pub use status::{Status, StatusKey, StatusRow};
+pub use trace::{MAX_TRACES, TRACE_LOG, TraceId, TraceParent, add_trace};
 
 /// Microseconds since 1970, UTC: the unit of every version, `since`, `at` and `as_of`.
 pub type Micros = i64;

@@ -107,7 +107,7 @@ fn journal_bytes() {
 #[test]
 fn event_bytes() {
     let shard = ShardKey { target: target("video/p1"), kind: kind("like"), shard: Shard(16) };
-    let event = ChangeEvent { shard, members: vec![member("u1"), member("ü")], at: NOW };
+    let event = ChangeEvent { shard, members: vec![member("u1"), member("ü")], at: NOW, traces: Vec::new() };
     assert_eq!(
         hex(&codec::encode_event(&event)),
         "0108766964656f2f7031046c696b6510020275310 2c3bcfd4ea2f8040bc30c00".replace(' ', "")

@@ -258,7 +258,12 @@ fn dc_11_a_worker_that_dies_at_any_point_counts_nothing_twice() {
             let root = &roots[rng.random_range(0..roots.len())];
             let who = directed::member(&format!("m{}", rng.random_range(0..8)));
             let written = p.choose(root, &who, u8::from(rng.random_bool(0.6))).finish();
-            events.push(ChangeEvent { shard: root.with_shard(written.shard), members: vec![who], at: written.version });
+            events.push(ChangeEvent {
+                shard: root.with_shard(written.shard),
+                members: vec![who],
+                at: written.version,
+                traces: Vec::new(),
+            });
         }
         events.iter().for_each(|event| bus.push(event.clone()));
         let aggregator = Aggregator::new(p.protocol.clone(), bus.clone(), AggregatorSettings::default());

@@ -170,7 +170,7 @@ fn fo_16_a_stop_under_load_is_in_time_and_loses_nothing() {
 async fn fo_17_events_of_unknown_targets_and_refused_facts_hold_up_nobody() {
     let w = World::new(Setup { processes: 1, ..Setup::default() }).await;
     let p = &w.processes[0];
-    let stray = |shard| ChangeEvent { shard, members: vec![member("nobody")], at: 1 };
+    let stray = |shard| ChangeEvent { shard, members: vec![member("nobody")], at: 1, traces: Vec::new() };
     for i in 0..50 {
         p.bus.push(stray(root(&format!("unknown{i}"), "like")));
         p.bus.push(stray(root("p1", "nokind")));

@@ -8,6 +8,7 @@ use store::protocol::{Outcome, WriteRequest};
 use super::{
     Api, Caller, PathIds, Problem, QueryParams, Role, outcome_word,
     request::{RawBody, field_of, known_choice, known_kind, only_choice, parse_json, parse_micros},
+    trace::Followed,
 };
 
 use crate::Refusal;
@@ -82,6 +83,7 @@ pub(super) async fn post(
     caller: Caller,
     path: PathIds,
     query: QueryParams,
+    Followed(trace): Followed,
     RawBody(body): RawBody,
 ) -> Result<Json<Answer>, Problem> {
     query.only(&[])?;
@@ -104,7 +106,7 @@ pub(super) async fn post(
         .map(|item| item.and_then(|i| request(kinds, &namespace, i, now)).and_then(|r| limited(&api, r)))
         .collect();
     let wanted: Vec<WriteRequest> = parsed.iter().flatten().cloned().collect();
-    let mut written = ingest.write_many(wanted).await.into_iter();
+    let mut written = ingest.write_many_traced(wanted, trace).await.into_iter();
     let results = parsed.into_iter().map(|item| match item {
         Err(problem) => ItemAnswer { outcome: "rejected", version: None, problem: Some(problem) },
         Ok(_) => match written.next() {

@@ -7,6 +7,7 @@ mod lists;
 mod problem;
 mod read;
 mod request;
+mod trace;
 mod write;
 
 use std::sync::{Arc, OnceLock};
@@ -14,6 +15,7 @@ use std::sync::{Arc, OnceLock};
 use axum::{
     Json, Router,
     extract::{MatchedPath, Request, State},
+    handler::Handler,
     http::{HeaderMap, HeaderValue, Method, StatusCode, header},
     middleware::{Next, from_fn_with_state},
     response::{IntoResponse, Response},
@@ -21,7 +23,7 @@ use axum::{
 };
 use prometheus::{Registry, TextEncoder};
 use serde::Serialize;
-use store::{clock::Stopwatch, protocol::Outcome};
+use store::protocol::Outcome;
 use tokio::sync::Semaphore;
 
 pub use auth::{Access, Authority, Caller, Namespaces, Open, Role, Roles, Scope};
@@ -32,6 +34,7 @@ use auth::{RouteEntry, RouteTable};
 use governor::clock::DefaultClock;
 use limits::Limits;
 pub use limits::{Rate, Rates};
+use trace::{Begun, Tracing};
 
 use crate::{Ingest, IngestSettings, metrics::HttpMetrics};
 
@@ -41,6 +44,8 @@ const MEMBERS: &str = "/v1/{namespace}/targets/{target}/{kind}";
 const USER: &str = "/v1/{namespace}/users/{user}/{kind}";
 const COUNTS: &str = "/v1/{namespace}/counts";
 const FACTS: &str = "/v1/{namespace}/facts";
+/// Whether the store is open and answers.
+const READY: &str = "/readyz";
 /// Label of requests that match no route of this module.
 const OTHER: &str = "other";
 
@@ -70,6 +75,7 @@ pub struct Api {
     open_metrics: bool,
     table: Arc<RouteTable>,
     limits: Arc<Limits>,
+    tracing: Arc<Tracing>,
 }
 
 impl Api {
@@ -82,7 +88,9 @@ impl Api {
         let table = Arc::new(RouteTable::new(&ACCESS, &metrics));
         let authority = Arc::new(Open::default());
         let limits = Arc::new(Limits::new(settings.rates, DefaultClock::default(), &metrics));
-        Ok(Self { ingest: Arc::default(), registry, metrics, room, settings, authority, open_metrics: false, table, limits })
+        let tracing = Arc::new(Tracing::new(settings.slow_request));
+        let (ingest, open_metrics) = (Arc::default(), false);
+        Ok(Self { ingest, registry, metrics, room, settings, authority, open_metrics, table, limits, tracing })
     }
 
     /// Asks `authority` who a caller is; `open_metrics`: whether `/metrics` is for everybody all the same.
@@ -113,6 +121,12 @@ impl Api {
 /// All routes of ingest, `/healthz`, `/readyz` and `/metrics`. `more` are routes of other roles that
 /// get the same checks, limits, metrics and error documents; who may ask them says [`Api::access`].
 pub fn router(api: Api, more: Router<Api>) -> Router {
+    let seen = from_fn_with_state(api.clone(), traced);
+    let plain = Router::new()
+        .route("/healthz", get(async || Json(Health { status: "ok" })))
+        .route(READY, get(ready))
+        .route("/metrics", get(metrics))
+        .layer(seen.clone());
     Router::new()
         .route(STATE, put(write::put).delete(write::delete).get(read::state))
         .route(TARGET, get(read::target))
@@ -122,16 +136,26 @@ pub fn router(api: Api, more: Router<Api>) -> Router {
         .route(FACTS, post(facts::post))
         .merge(more)
         .layer(from_fn_with_state(api.clone(), admit))
-        .route("/healthz", get(async || Json(Health { status: "ok" })))
-        .route("/readyz", get(ready))
-        .route("/metrics", get(metrics))
-        .fallback(async || {
-            Problem::new(StatusCode::NOT_FOUND, "no-route", "there is no such route; see the README for all of them")
-        })
-        .method_not_allowed_fallback(async || {
-            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this route does not take that method")
-        })
+        .merge(plain)
+        .fallback(no_route.layer(seen.clone()))
+        .method_not_allowed_fallback(no_method.layer(seen))
         .with_state(api)
+}
+
+async fn no_route() -> Problem {
+    Problem::new(StatusCode::NOT_FOUND, "no-route", "there is no such route; see the README for all of them")
+}
+
+async fn no_method() -> Problem {
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method", "this route does not take that method")
+}
+
+/// What [`admit`] does of traces, for everything that does not go through it.
+async fn traced(State(api): State<Api>, route: Option<MatchedPath>, request: Request, next: Next) -> Response {
+    let (begun, method) = (Begun::of(request.headers()), request.method().clone());
+    let mut answer = next.run(request).await;
+    api.tracing.end(begun, &method, route.as_ref().map_or(OTHER, MatchedPath::as_str), &mut answer);
+    answer
 }
 
 #[derive(Serialize)]
@@ -156,14 +180,19 @@ async fn metrics(State(api): State<Api>, headers: HeaderMap) -> Result<Response,
 
 /// The one way in: limits before work, then who asks and whether they may; a line of metrics for
 /// each answer.
-async fn admit(State(api): State<Api>, route: Option<MatchedPath>, request: Request, next: Next) -> Response {
-    let watch = Stopwatch::start();
-    let entry = api.table.get(route.as_ref().map(MatchedPath::as_str));
-    let answer = match admitted(&api, entry, request, next).await {
+async fn admit(State(api): State<Api>, route: Option<MatchedPath>, mut request: Request, next: Next) -> Response {
+    let (begun, method) = (Begun::of(request.headers()), request.method().clone());
+    if let Some(followed) = begun.followed() {
+        request.extensions_mut().insert(followed);
+    }
+    let route = route.as_ref().map(MatchedPath::as_str);
+    let entry = api.table.get(route);
+    let mut answer = match admitted(&api, entry, request, next).await {
         Ok(answer) => answer,
         Err(problem) => problem.into_response(),
     };
-    entry.observe(answer.status(), watch.elapsed());
+    entry.observe(answer.status(), begun.elapsed());
+    api.tracing.end(begun, &method, route.unwrap_or(OTHER), &mut answer);
     answer
 }
 

@@ -10,7 +10,7 @@ use axum::{
 use serde::Serialize;
 use store::StoreError;
 
-use super::retry_after;
+use super::{retry_after, trace::Reason};
 use crate::{Bar, Refusal, Refused};
 
 /// A problem document: what was wrong, with which field, and what the limit is.
@@ -173,8 +173,12 @@ impl IntoResponse for Problem {
     fn into_response(self) -> Response {
         let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         let in_header = self.header.clone();
+        let reason = status.is_server_error().then(|| Reason { problem: self.kind.clone(), detail: self.detail.clone() });
         let mut answer = (status, Json(self)).into_response();
         answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(reason) = reason {
+            answer.extensions_mut().insert(reason);
+        }
         if let Some(InHeader::Allow(methods)) = in_header.as_deref() {
             let methods = HeaderValue::from_str(methods).expect("names of methods");
             answer.headers_mut().insert(header::ALLOW, methods);

@@ -13,6 +13,7 @@ use store::protocol::{Outcome, WriteRequest};
 use super::{
     Api, PathIds, Problem, QueryParams, outcome_word,
     request::{RawBody, known_choice, only_choice, parse_json},
+    trace::Followed,
 };
 
 #[derive(Deserialize)]
@@ -33,13 +34,14 @@ pub(super) async fn put(
     uri: Uri,
     path: PathIds,
     query: QueryParams,
+    followed: Followed,
     RawBody(body): RawBody,
 ) -> Result<Response, Problem> {
     query.only(&[])?;
     let kinds = api.ingest()?.protocol().settings().kinds.clone();
     let (key, kind) = path.fact(&kinds)?;
     let choice = if body.is_empty() { only_choice(kind)? } else { known_choice(kind, &parse_json::<Wanted>(&body)?.choice)? };
-    write(&api, key, kind, choice, uri.path()).await
+    write(&api, key, kind, choice, uri.path(), followed).await
 }
 
 pub(super) async fn delete(
@@ -47,6 +49,7 @@ pub(super) async fn delete(
     uri: Uri,
     path: PathIds,
     query: QueryParams,
+    followed: Followed,
     RawBody(body): RawBody,
 ) -> Result<Response, Problem> {
     query.only(&[])?;
@@ -55,16 +58,23 @@ pub(super) async fn delete(
     }
     let kinds = api.ingest()?.protocol().settings().kinds.clone();
     let (key, kind) = path.fact(&kinds)?;
-    write(&api, key, kind, 0, uri.path()).await
+    write(&api, key, kind, 0, uri.path(), followed).await
 }
 
-async fn write(api: &Api, key: FactKey, kind: &Kind, choice: Choice, path: &str) -> Result<Response, Problem> {
+async fn write(
+    api: &Api,
+    key: FactKey,
+    kind: &Kind,
+    choice: Choice,
+    path: &str,
+    Followed(trace): Followed,
+) -> Result<Response, Problem> {
     api.ingest()?.gate().admits_write(false)?;
     if choice != 0 {
         api.limits.like(&key)?;
     }
     let request = WriteRequest { key, register: Register::Choice, value: choice, at: None };
-    let written = api.ingest()?.write(request).await?;
+    let written = api.ingest()?.write_traced(request, trace).await?;
     let status = match &written.outcome {
         Outcome::Applied | Outcome::Unchanged | Outcome::Superseded => StatusCode::OK,
         Outcome::Accepted => StatusCode::ACCEPTED,

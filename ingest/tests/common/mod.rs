@@ -53,6 +53,7 @@ pub struct Answer {
     pub status: StatusCode,
     pub content_type: String,
     pub retry_after: Option<String>,
+    pub trace_response: Option<String>,
     pub json: Value,
 }
 
@@ -120,9 +121,10 @@ impl World {
 pub async fn ask(router: &Router, request: Request<Body>) -> Answer {
     let response = router.clone().oneshot(request).await.unwrap();
     let header = |name| response.headers().get(name).map(|v: &header::HeaderValue| v.to_str().unwrap().to_owned());
+    let trace_response = response.headers().get("traceresponse").map(|v| v.to_str().unwrap().to_owned());
     let (status, content_type, retry_after) =
         (response.status(), header(header::CONTENT_TYPE).unwrap_or_default(), header(header::RETRY_AFTER));
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     let json = serde_json::from_slice(&bytes).unwrap_or(Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-    Answer { status, content_type, retry_after, json }
+    Answer { status, content_type, retry_after, trace_response, json }
 }

@@ -29,7 +29,7 @@ pub use mutation::Mutation;
 pub use read::{KindCount, MemberListing, MemberState, UserListing};
 pub use reconcile::{Reconciled, count, leaf_counter};
 pub use sweep::SweepReport;
-pub use write::{Completion, Outcome, WriteRequest, Written};
+pub use write::{Completion, EntryPlace, Outcome, WriteRequest, Written};
 
 use crate::{clock::Clock, engine::Engine};
 

@@ -136,7 +136,7 @@ impl Protocol {
             let (entries, end) = self.engine.read_slot(lane, slot, after, SWEEP_PAGE).await?;
             after = entries.last().map(|e| e.id).or(after);
             found |= !entries.is_empty();
-            self.sweep_entries(&entries, report).await?;
+            self.sweep_entries((lane, slot), &entries, report).await?;
             if end {
                 report.slots += u64::from(found);
                 return Ok(());
@@ -145,7 +145,12 @@ impl Protocol {
     }
 
     /// Lands and counts what `entries` want, shard by shard.
-    async fn sweep_entries(&self, entries: &[JournalEntry], report: &mut SweepReport) -> StoreResult<()> {
+    async fn sweep_entries(
+        &self,
+        (lane, slot): (LaneId, Slot),
+        entries: &[JournalEntry],
+        report: &mut SweepReport,
+    ) -> StoreResult<()> {
         let landed: HashSet<u64> = entries.iter().flat_map(|e| e.landed.iter().copied()).collect();
         let mut groups: BTreeMap<ShardKey, BTreeMap<Member, Wanted>> = BTreeMap::new();
         for entry in entries {
@@ -169,11 +174,16 @@ impl Protocol {
                 Ok((rewritten, dead)) => {
                     report.rewritten += rewritten;
                     report.dead += dead;
+                    if dead > 0 {
+                        // The journal's place is what a followed request and its dead letter have in common.
+                        tracing::error!(%lane, slot, dead, target = %root.target, kind = %root.kind, "dead letters of this journal slot");
+                    }
                 }
                 // These rows will not get better by waiting, and one target must not stop the lane.
                 Err(error @ (StoreError::Refused(_) | StoreError::Damaged(_))) => {
                     report.dead += 1;
-                    tracing::error!(%error, target = %root.target, kind = %root.kind, "not swept: put aside as a dead letter");
+                    let (target, kind) = (&root.target, &root.kind);
+                    tracing::error!(%error, %lane, slot, %target, %kind, "not swept: put aside as a dead letter");
                     let key = format!("dead/{}/{}", root.target, root.kind);
                     self.engine.put_meta(&key, error.to_string().as_bytes()).await?;
                 }

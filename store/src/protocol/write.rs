@@ -66,6 +66,8 @@ pub struct Written {
     pub fact: Fact,
     /// Where it was written; the change event's shard.
     pub shard: Shard,
+    /// The journal entry that holds its intent, where one is durable.
+    pub journalled: Option<EntryPlace>,
 }
 
 impl Written {
@@ -74,8 +76,9 @@ impl Written {
         matches!(self.outcome, Outcome::Applied | Outcome::Unchanged)
     }
 
-    fn failed(outcome: Outcome) -> Self {
-        Self { outcome, version: 0, fact: Fact::default(), shard: Shard::ROOT }
+    /// An answer that promises nothing.
+    pub fn failed(outcome: Outcome) -> Self {
+        Self { outcome, version: 0, fact: Fact::default(), shard: Shard::ROOT, journalled: None }
     }
 }
 
@@ -107,11 +110,15 @@ struct Planned {
     shard: Shard,
 }
 
-/// Where a journalled entry stands.
-struct Journalled {
-    lane: schema::LaneId,
-    slot: Slot,
-    id: u64,
+/// Where a journal entry stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryPlace {
+    /// The lane of the process that wrote it.
+    pub lane: schema::LaneId,
+    /// The slot of that lane.
+    pub slot: Slot,
+    /// The entry's number.
+    pub id: u64,
 }
 
 impl Protocol {
@@ -148,7 +155,7 @@ impl Protocol {
         let planned: Vec<Planned> = requests.iter().zip(current).map(|(r, c)| self.plan(r, c, now)).collect();
         let writes: Vec<FactWrite> = planned.iter().filter_map(|p| p.write.clone()).collect();
         let landed = if writes.is_empty() {
-            Ok(())
+            Ok(None)
         } else {
             let intents = intents(requests, &planned);
             let id = lane.next_entry();
@@ -160,7 +167,7 @@ impl Protocol {
                 let closed = &closed;
                 async move {
                     match fused.land(lane_id, slot, JournalEntry { id, intents, landed: vec![id] }, writes).await? {
-                        Landing::Landed => Ok(()),
+                        Landing::Landed => Ok(Some(EntryPlace { lane: lane_id, slot, id })),
                         Landing::SlotClosed(through) if through < Slot::MAX => {
                             closed.store(through, Ordering::Relaxed);
                             Err(StoreError::Unavailable("the journal slot was closed".into()))
@@ -175,7 +182,7 @@ impl Protocol {
             .await
         };
         self.remember(requests, &planned);
-        planned.into_iter().map(|p| p.answer(landed.clone().err())).collect()
+        planned.into_iter().map(|p| p.answer(landed.clone())).collect()
     }
 
     /// Many writers: read and journal side by side, then the facts.
@@ -221,12 +228,13 @@ impl Protocol {
         };
         let Ok(current) = current else {
             // The intents are durable: the sweep lands them at these versions.
-            let accepted = |i| Written { version: provisional(i), ..Written::failed(Outcome::Accepted) };
+            let journalled = entries.first().copied();
+            let accepted = |i| Written { version: provisional(i), journalled, ..Written::failed(Outcome::Accepted) };
             return ((0..requests.len()).map(accepted).collect(), None);
         };
         let mut planned: Vec<Planned> = requests.iter().zip(current).map(|(r, c)| self.plan(r, c, first)).collect();
-        let moved = |i: usize| planned[i].write.is_some() && planned[i].version != provisional(i);
-        let again = intend(&|i| planned[i].version, &moved);
+        let moved = |planned: &[Planned], i: usize| planned[i].write.is_some() && planned[i].version != provisional(i);
+        let again = intend(&|i| planned[i].version, &|i| moved(&planned, i));
         let mut unsure = None;
         if !again.is_empty() {
             match self.journal(lane, again, deadline).await {
@@ -246,7 +254,11 @@ impl Protocol {
         let results = self.land_apart(&planned, deadline).await;
         self.remember(requests, &planned);
         let whole = results.iter().all(Option::is_none) && planned.iter().all(|p| !matches!(p.outcome, Outcome::Unknown(_)));
-        let answers: Vec<Written> = planned.into_iter().zip(results).map(|(p, error)| p.answer_journalled(error)).collect();
+        // What was moved has its intent in the second entry.
+        let places: Vec<Option<EntryPlace>> =
+            (0..planned.len()).map(|i| if moved(&planned, i) { entries.get(1) } else { entries.first() }.copied()).collect();
+        let answers = planned.into_iter().zip(results).zip(places).map(|((p, error), place)| p.answer_journalled(error, place));
+        let answers: Vec<Written> = answers.collect();
         let completion = entries.last().filter(|_| whole && !mutant!(self, NoJournal)).map(|last| Completion {
             slot: last.slot,
             lane: last.lane,
@@ -282,11 +294,11 @@ impl Protocol {
     }
 
     /// Makes intents durable in an open slot of the lane.
-    async fn journal(&self, lane: &Lane, intents: Vec<Intent>, deadline: Micros) -> StoreResult<Journalled> {
+    async fn journal(&self, lane: &Lane, intents: Vec<Intent>, deadline: Micros) -> StoreResult<EntryPlace> {
         let mut slot = self.open_slot(None);
         let entry = JournalEntry { id: lane.next_entry(), intents, landed: Vec::new() };
         if mutant!(self, NoJournal) || entry.intents.is_empty() {
-            return Ok(Journalled { lane: lane.id(), slot, id: entry.id });
+            return Ok(EntryPlace { lane: lane.id(), slot, id: entry.id });
         }
         let mut stands = false;
         loop {
@@ -295,11 +307,11 @@ impl Protocol {
             appended.map_err(|e| if stands { unknown(e) } else { e })?;
             stands = true;
             if mutant!(self, NoClose) {
-                return Ok(Journalled { lane: id, slot, id: entry.id });
+                return Ok(EntryPlace { lane: id, slot, id: entry.id });
             }
             // The entry stands. It counts only if the sweep has not closed the slot before.
             match self.until(deadline, || self.engine.closed_through(id)).await.map_err(unknown)? {
-                Some(through) if through < slot => return Ok(Journalled { lane: id, slot, id: entry.id }),
+                Some(through) if through < slot => return Ok(EntryPlace { lane: id, slot, id: entry.id }),
                 Some(through) if through < Slot::MAX => slot = self.open_slot(Some(through)),
                 _ => {
                     self.until(deadline, || self.renew_lane(lane, id)).await.map_err(unknown)?;
@@ -486,26 +498,29 @@ impl Protocol {
 
 impl Planned {
     /// The answer where journal and facts are one step: nothing is promised on an error.
-    fn answer(self, error: Option<StoreError>) -> Written {
-        let outcome = match error {
-            Some(error) if self.write.is_some() => match error {
+    fn answer(self, landed: StoreResult<Option<EntryPlace>>) -> Written {
+        let outcome = match landed {
+            Err(error) if self.write.is_some() => match error {
                 StoreError::Unknown(text) => Outcome::Unknown(text),
                 StoreError::Refused(text) => Outcome::Refused(text),
                 other => Outcome::Unavailable(other.to_string()),
             },
-            _ => return Written { outcome: self.outcome, version: self.version, fact: self.fact, shard: self.shard },
+            landed => {
+                let journalled = landed.ok().flatten().filter(|_| self.write.is_some());
+                return Written { outcome: self.outcome, version: self.version, fact: self.fact, shard: self.shard, journalled };
+            }
         };
         Written { fact: self.fact, shard: self.shard, ..Written::failed(outcome) }
     }
 
     /// The answer where the intent is already durable: what did not land is `accepted`.
-    fn answer_journalled(self, error: Option<StoreError>) -> Written {
+    fn answer_journalled(self, error: Option<StoreError>, journalled: Option<EntryPlace>) -> Written {
         let outcome = match error {
             None => self.outcome,
             Some(StoreError::Refused(text)) => Outcome::Refused(text),
             Some(_) => Outcome::Accepted,
         };
-        Written { outcome, version: self.version, fact: self.fact, shard: self.shard }
+        Written { outcome, version: self.version, fact: self.fact, shard: self.shard, journalled }
     }
 }
 

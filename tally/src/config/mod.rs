@@ -107,6 +107,8 @@ settings! {
     limit_target: Option<Rate> = "0",
     #[doc = "How long a connection may take to send a request's head."]
     header_timeout: Duration = "10s",
+    #[doc = "Requests that take at least so long are logged, as those that fail with 5xx are; 0s: none."]
+    slow_request: Duration = "1s",
     #[doc = "How long open requests may finish after SIGTERM, at most 6s."]
     drain_timeout: Duration = "4s",
     #[doc = "T: fact rows of one target and kind before it is split into leaves. Fixed at first start."]
@@ -280,6 +282,7 @@ impl Config {
         };
         let (ms, s) = (Duration::from_millis, Duration::from_secs);
         bounded("header_timeout", self.header_timeout, ms(10), s(300))?;
+        bounded("slow_request", self.slow_request, ms(0), s(3600))?;
         bounded("drain_timeout", self.drain_timeout, ms(0), s(6))?;
         bounded("slot", self.slot, ms(50), s(600))?;
         bounded("sweep_delay", self.sweep_delay, self.slot, s(3600))?;

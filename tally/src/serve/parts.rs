@@ -51,6 +51,7 @@ pub fn ingest_settings(config: &Config) -> IngestSettings {
         touch: TOUCH,
         requests: config.max_requests,
         rates: Rates { key: config.limit_key, user: config.limit_user, target: config.limit_target },
+        slow_request: config.slow_request,
         cache_ttl: config.cache_age,
         cache_targets: config.cache_targets as u64,
         ..IngestSettings::default()

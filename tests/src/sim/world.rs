@@ -184,7 +184,7 @@ impl World {
                 for &member in members {
                     let member = Self::member(member);
                     let shard = if *root || !large { at.clone() } else { at.with_shard(leaf_of(&member, LEVEL)) };
-                    let event = ChangeEvent { shard, members: vec![member], at: self.time.now() };
+                    let event = ChangeEvent { shard, members: vec![member], at: self.time.now(), traces: Vec::new() };
                     self.processes[usize::from(*p)].bus.push(event);
                 }
             }
@@ -269,7 +269,7 @@ impl World {
             for (shard, places) in changed {
                 for (target, kind, member) in places {
                     let shard = Self::root(target, kind).with_shard(shard);
-                    let event = ChangeEvent { shard, members: vec![Self::member(member)], at: time.now() };
+                    let event = ChangeEvent { shard, members: vec![Self::member(member)], at: time.now(), traces: Vec::new() };
                     match events {
                         Events::Once => process.bus.push(event),
                         Events::Twice => {

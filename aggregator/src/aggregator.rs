@@ -16,10 +16,14 @@ use futures::{
 };
 use prometheus::Registry;
 use schema::{Member, Micros, ShardKey, TRACE_LOG, TargetKey};
-use store::{Protocol, StoreError, StoreResult, protocol::Reconciled, switch::Switch};
+use store::{Protocol, StoreError, StoreResult, clock::Stopwatch, protocol::Reconciled, switch::Switch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{AggregatorSettings, MemoryBus, Notice, metrics::AggregatorMetrics};
+use crate::{
+    AggregatorSettings, MemoryBus, Notice,
+    gauges::{BusMetrics, Drain},
+    metrics::AggregatorMetrics,
+};
 
 /// Members that may wait for a shard in flight; further ones are left to the sweep.
 const MAX_WAITING: usize = 50_000;
@@ -48,6 +52,7 @@ pub struct Aggregator {
     on_counted: OnCounted,
     settings: AggregatorSettings,
     metrics: AggregatorMetrics,
+    drain: Arc<Drain>,
     pause: Switch,
     /// Notices taken from the bus and not done with.
     taken: Arc<AtomicUsize>,
@@ -72,6 +77,7 @@ impl Aggregator {
             on_counted: Arc::new(|_| {}),
             settings,
             metrics: AggregatorMetrics::default(),
+            drain: Arc::default(),
             pause: Switch::default(),
             taken: Arc::default(),
         }
@@ -92,8 +98,10 @@ impl Aggregator {
         self
     }
 
-    /// Adds this aggregator's metrics to a registry.
+    /// Adds this aggregator's metrics, and those of its queues, to a registry.
     pub fn register(&self, registry: &Registry) -> prometheus::Result<()> {
+        let queues = BusMetrics::new(self.bus.clone(), self.protocol.clock().clone(), self.drain.clone());
+        registry.register(Box::new(queues))?;
         self.metrics.register(registry)
     }
 
@@ -170,7 +178,6 @@ impl Aggregator {
             let free = if paused { 0 } else { self.settings.parallel.max(1).saturating_sub(busy.len()) };
             let picked = self.pick(&buckets, &mut next, free, &mut waiting, &mut busy);
             self.begin(picked, &in_flight);
-            self.metrics.backlog.set(i64::try_from(self.bus.backlog()).unwrap_or(i64::MAX));
             if stop.is_cancelled() {
                 let until =
                     *last_call.get_or_insert_with(|| self.protocol.clock().now().saturating_add(micros(self.settings.drain)));
@@ -315,7 +322,9 @@ impl Aggregator {
 
     async fn reconcile_together(&self, work: Vec<Work>) -> Done {
         let roots: Vec<ShardKey> = work.iter().map(|w| w.notice.shard.clone()).collect();
+        let watch = Stopwatch::start();
         let results = self.protocol.reconcile_small(&roots).await;
+        self.metrics.reconcile.observe(watch.elapsed().as_secs_f64());
         let done: Done =
             work.into_iter().zip(results.into_iter().map(|r| r.map(|r| r.map(|()| Reconciled::default())))).collect();
         for (work, result) in &done {
@@ -328,7 +337,9 @@ impl Aggregator {
 
     async fn reconcile(&self, work: Work) -> Done {
         let members: Vec<Member> = work.notice.members.iter().cloned().collect();
+        let watch = Stopwatch::start();
         let result = self.protocol.reconcile(&work.notice.shard, &members).await;
+        self.metrics.reconcile.observe(watch.elapsed().as_secs_f64());
         self.book(&work, &result);
         vec![(work, Some(result))]
     }
@@ -348,7 +359,9 @@ impl Aggregator {
                 if done.commits > 0 {
                     m.members_per_commit.observe(f64::from(done.members) / f64::from(done.commits));
                 }
-                let waited = self.protocol.clock().now().saturating_sub(work.notice.at);
+                let now = self.protocol.clock().now();
+                self.drain.add(now, work.notice.members.len() as u64);
+                let waited = now.saturating_sub(work.notice.at);
                 m.freshness.observe(Duration::from_micros(u64::try_from(waited).unwrap_or(0)).as_secs_f64());
                 let ShardKey { target, kind, shard } = &work.notice.shard;
                 for id in &work.notice.traces {
@@ -361,8 +374,6 @@ impl Aggregator {
                 tracing::debug!(%error, shard = ?work.notice.shard, "reconcile failed");
             }
         }
-        let dropped = self.bus.totals().1;
-        m.dropped.inc_by(dropped.saturating_sub(m.dropped.get()));
     }
 
     fn requeue(&self, notice: Notice) {

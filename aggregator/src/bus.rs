@@ -87,6 +87,18 @@ impl MemoryBus {
         self.backlog.load(Ordering::SeqCst)
     }
 
+    /// (members in the fullest queue, when the oldest change was answered of those that stand first in a
+    /// queue). One look into each queue.
+    pub fn fullest_and_first(&self) -> (usize, Option<Micros>) {
+        let looks = (0..self.buckets.len()).map(|bucket| {
+            let queue = self.lock(bucket);
+            (queue.members, queue.order.front().and_then(|shard| queue.notices.get(shard)).map(|notice| notice.at))
+        });
+        looks.fold((0, None), |(most, first), (members, at)| {
+            (most.max(members), first.map_or(at, |first| Some(at.map_or(first, |at| first.min(at)))))
+        })
+    }
+
     /// Takes up to `limit` shards from one bucket, oldest first; at once, maybe none.
     pub fn take(&self, bucket: usize, limit: usize) -> Vec<Notice> {
         let mut queue = self.lock(bucket);

@@ -6,6 +6,7 @@
 
 mod aggregator;
 mod bus;
+mod gauges;
 mod metrics;
 mod settings;
 mod sweep;

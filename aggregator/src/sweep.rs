@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use prometheus::Registry;
-use schema::Micros;
 use store::{Protocol, StoreResult, protocol::SweepReport, switch::Switch};
 use tokio_util::sync::CancellationToken;
 
@@ -22,7 +21,8 @@ pub struct Sweep {
 impl Sweep {
     /// A pass begins `interval` after the end of the one before; half a slot is a good value.
     pub fn new(protocol: Protocol, interval: Duration) -> Self {
-        Self { protocol, interval, pause: Switch::default(), metrics: SweepMetrics::default() }
+        let metrics = SweepMetrics::new(protocol.clock().clone());
+        Self { protocol, interval, pause: Switch::default(), metrics }
     }
 
     /// No pass begins while `pause` is on.
@@ -77,8 +77,7 @@ impl Sweep {
                 m.rewritten.inc_by(report.rewritten);
                 m.dead.inc_by(report.dead);
                 m.retired.inc_by(report.retired);
-                let lag: Micros = self.protocol.clock().now().saturating_sub(report.complete_until);
-                m.lag.set(Duration::from_micros(u64::try_from(lag).unwrap_or(0)).as_secs_f64());
+                m.lags.set(report);
             }
             Err(_) => m.failures.inc(),
         }

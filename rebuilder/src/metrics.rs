@@ -10,10 +10,13 @@ use prometheus::{
     core::{Collector, Desc},
     proto::MetricFamily,
 };
-use schema::Micros;
+use schema::{Kinds, Micros};
 use store::clock::Clock;
 
 use crate::{Cause, Drift};
+
+/// Label of a kind that is not configured: a damaged row may name any.
+const OTHER: &str = "other";
 
 /// Counters; the labels are there from the start.
 #[derive(Clone)]
@@ -24,14 +27,18 @@ pub(crate) struct Metrics {
     pub runs: IntCounter,
     pub frozen: IntCounter,
     pub ages: Ages,
+    kinds: Arc<[String]>,
 }
 
 impl Metrics {
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, kinds: &Kinds) -> Self {
+        let names: Arc<[String]> = kinds.iter().map(|k| k.name.to_string()).collect();
         let by_cause = |name: &str, help: &str| {
-            let counters = IntCounterVec::new(Opts::new(name, help), &["cause"]).expect("constant names are valid");
-            for cause in Cause::ALL {
-                counters.with_label_values(&[cause.name()]);
+            let counters = IntCounterVec::new(Opts::new(name, help), &["kind", "cause"]).expect("constant names are valid");
+            for kind in names.iter().map(String::as_str).chain([OTHER]) {
+                for cause in Cause::ALL {
+                    counters.with_label_values(&[kind, cause.name()]);
+                }
             }
             counters
         };
@@ -43,6 +50,7 @@ impl Metrics {
             runs: counter("tally_rebuild_runs_total", "Runs of verify and rebuild that were begun"),
             frozen: counter("tally_rebuild_frozen_total", "Rebuilds that stopped to repair because of too much drift"),
             ages: Ages::new(clock),
+            kinds: names.clone(),
         }
     }
 
@@ -56,7 +64,8 @@ impl Metrics {
     }
 
     pub fn add(&self, drift: &Drift) {
-        let label = [drift.cause.name()];
+        let known = self.kinds.contains(&drift.kind);
+        let label = [if known { drift.kind.as_str() } else { OTHER }, drift.cause.name()];
         self.found.with_label_values(&label).inc();
         if drift.repaired {
             self.repaired.with_label_values(&label).inc();

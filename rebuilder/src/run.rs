@@ -30,7 +30,7 @@ pub struct Rebuilder {
 impl Rebuilder {
     /// A rebuilder over `protocol`.
     pub fn new(protocol: Protocol, settings: RebuilderSettings) -> Self {
-        let metrics = Metrics::new(protocol.clock().clone());
+        let metrics = Metrics::new(protocol.clock().clone(), &protocol.settings().kinds);
         Self { protocol, settings, metrics, pause: Switch::default() }
     }
 

@@ -28,7 +28,7 @@ pub use lane::{IdSource, Lane};
 pub use mutation::Mutation;
 pub use read::{KindCount, MemberListing, MemberState, UserListing};
 pub use reconcile::{Reconciled, count, leaf_counter};
-pub use sweep::SweepReport;
+pub use sweep::{LanesSwept, SweepReport};
 pub use write::{Completion, EntryPlace, Outcome, WriteRequest, Written};
 
 use crate::{clock::Clock, engine::Engine};

@@ -34,6 +34,19 @@ pub struct SweepReport {
     pub dead: u64,
     /// Every change answered before this store time is counted.
     pub complete_until: Micros,
+    /// Lanes whose process gave a sign of life lately.
+    pub live: LanesSwept,
+    /// Lanes whose process is silent, and that are not retired yet.
+    pub gone: LanesSwept,
+}
+
+/// How far some lanes are swept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LanesSwept {
+    /// How many there are.
+    pub lanes: u64,
+    /// Every intent in them from before this store time is counted; `None`: there are none.
+    pub until: Option<Micros>,
 }
 
 /// All that the journal wants of one member.
@@ -69,7 +82,17 @@ impl Protocol {
             };
             failure = failure.or(result.err());
         }
-        report.complete_until = self.complete_until().await?;
+        // The time first: without a lane it is the bound, and a lane may be registered meanwhile.
+        let now = self.clock.now();
+        let lanes = self.engine.lanes().await?;
+        report.complete_until = self.bound(&lanes, now);
+        for lane in lanes.iter().filter(|l| !l.retired) {
+            let silent = now.saturating_sub(lane.seen) > micros(self.settings.lane_timeout);
+            let sort = if silent { &mut report.gone } else { &mut report.live };
+            let until = self.settings.slot_end(lane.swept_through);
+            sort.lanes += 1;
+            sort.until = Some(sort.until.map_or(until, |other| other.min(until)));
+        }
         failure.map_or(Ok(report), Err)
     }
 
@@ -327,9 +350,12 @@ impl Protocol {
     pub async fn complete_until(&self) -> StoreResult<Micros> {
         // The time first: without a lane it is the bound, and a lane may be registered meanwhile.
         let now = self.clock.now();
-        let lanes = self.engine.lanes().await?;
+        Ok(self.bound(&self.engine.lanes().await?, now))
+    }
+
+    fn bound(&self, lanes: &[LaneState], now: Micros) -> Micros {
         let lowest = lanes.iter().filter(|l| !l.retired).map(|l| self.settings.slot_end(l.swept_through)).min();
-        Ok(lowest.map_or(now.saturating_sub(micros(self.settings.sweep_delay)), |end| end.min(now)))
+        lowest.map_or(now.saturating_sub(micros(self.settings.sweep_delay)), |end| end.min(now))
     }
 
     async fn drop_old(&self, lane: &LaneState) -> StoreResult<()> {

@@ -119,7 +119,8 @@ pub(crate) struct Lags {
 const LAG: (&str, &str) = ("tally_sweep_lag_seconds", "Store time minus complete_until");
 const LANE_LAG: (&str, &str) =
     ("tally_sweep_lane_lag_seconds", "Store time minus the end of what is swept of the lane that is furthest behind, by state");
-const LANES: (&str, &str) = ("tally_sweep_lanes", "Journal lanes that are not retired, by whether their process gives signs of life");
+const LANES: (&str, &str) =
+    ("tally_sweep_lanes", "Journal lanes that are not retired, by whether their process gives signs of life");
 const STATE: &str = "state";
 
 impl Lags {

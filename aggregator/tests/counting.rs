@@ -267,3 +267,60 @@ async fn a_drain_counts_what_was_answered_and_claims_nothing_of_what_is_answered
     }
     assert_eq!(w.total("p1").await, 3);
 }
+
+fn metric(registry: &prometheus::Registry, name: &str) -> prometheus::proto::Metric {
+    let families = registry.gather();
+    families.iter().find(|f| f.name() == name).unwrap_or_else(|| panic!("no {name}")).get_metric()[0].clone()
+}
+
+/// Freshness is the time from the oldest change's answer to its count; waits and queues are as they are when somebody asks.
+#[tokio::test]
+async fn freshness_and_waits_are_what_they_say() {
+    let clock = Arc::new(ManualClock::starting_at(1_000_000_000));
+    let w = setup(clock.clone(), Settings::default()).await;
+    let registry = prometheus::Registry::new();
+    w.aggregator.register(&registry).unwrap();
+    let first = w.write("p", 1, 1).await;
+    w.bus.publish(vec![first]).await;
+    clock.advance(Duration::from_millis(30));
+    let second = w.write("p", 2, 1).await;
+    w.bus.publish(vec![second]).await;
+    clock.advance(Duration::from_millis(10));
+    let gauge = |name: &str| metric(&registry, name).get_gauge().get_value();
+    assert_eq!((gauge("tally_events_backlog"), gauge("tally_events_fullest_queue")), (2.0, 2.0));
+    assert!((gauge("tally_events_oldest_seconds") - 0.04).abs() < 1e-9);
+    assert!((gauge("tally_events_estimated_wait_seconds") - 0.04).abs() < 1e-9, "at least the age of the oldest");
+    w.aggregator.run_once().await;
+    let freshness = metric(&registry, "tally_freshness_seconds");
+    assert_eq!(freshness.get_histogram().get_sample_count(), 1, "one for a shard and round");
+    assert!((freshness.get_histogram().get_sample_sum() - 0.04).abs() < 1e-9, "{freshness:?}");
+    assert_eq!(metric(&registry, "tally_events_published_total").get_counter().get_value(), 2.0);
+    assert_eq!((gauge("tally_events_backlog"), gauge("tally_events_estimated_wait_seconds")), (0.0, 0.0));
+}
+
+/// The lag goes on growing while no pass is made, and names lanes whose process is silent.
+#[tokio::test]
+async fn the_sweeps_lag_grows_while_it_stands_still() {
+    let clock = Arc::new(ManualClock::starting_at(1_000_000_000));
+    let w = setup(clock.clone(), Settings::default()).await;
+    let sweep = Sweep::new(w.protocol.clone(), Duration::from_secs(5));
+    let registry = prometheus::Registry::new();
+    sweep.register(&registry).unwrap();
+    let lag = || metric(&registry, "tally_sweep_lag_seconds").get_gauge().get_value();
+    assert_eq!(lag(), 0.0, "no pass yet");
+    clock.advance(Duration::from_secs(100));
+    w.protocol.touch_lane(&w.lane).await.unwrap();
+    sweep.run_once().await.unwrap();
+    let before = lag();
+    assert!((30.0..=50.0).contains(&before), "{before}");
+    clock.advance(Duration::from_secs(7));
+    assert!((lag() - before - 7.0).abs() < 1e-6);
+    let by_state = |name: &str, state: &str| {
+        let families = registry.gather();
+        let family = families.iter().find(|f| f.name() == name).unwrap();
+        family.get_metric().iter().find(|m| m.get_label()[0].value() == state).unwrap().get_gauge().get_value()
+    };
+    assert_eq!((by_state("tally_sweep_lanes", "live"), by_state("tally_sweep_lanes", "gone")), (1.0, 0.0));
+    assert!((by_state("tally_sweep_lane_lag_seconds", "live") - lag()).abs() < 1e-6);
+    assert_eq!(by_state("tally_sweep_lane_lag_seconds", "gone"), 0.0);
+}

@@ -134,8 +134,10 @@ fn shared_answers() -> Value {
             "description": description,
             "content": { "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } },
         });
+        let trace = "`00-<trace id>-<span>-<flags>`: the log line of a failed request says the same trace id.";
+        answer["headers"] = json!({ "traceresponse": { "description": trace, "schema": text } });
         if !name.is_empty() {
-            answer["headers"] = json!({ name: header(meaning) });
+            answer["headers"][name] = header(meaning);
         }
         answers.insert(status.to_owned(), answer);
     }

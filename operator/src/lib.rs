@@ -73,6 +73,18 @@ pub enum Refused {
     /// There is no such run.
     #[error("there is no run {0}; GET /v1/ops/hide-runs lists them")]
     NoRun(u64),
+    /// There may have been such a run; those that ended long ago are forgotten.
+    #[error(
+        "run {id} is forgotten: a run is kept for {} h after its end (`run_retention`), and then cannot be undone; \
+         GET /v1/ops/hide-runs lists those that are kept",
+        kept.as_secs() / 3600
+    )]
+    Forgotten {
+        /// The run.
+        id: u64,
+        /// How long a run is kept.
+        kept: std::time::Duration,
+    },
     /// It does not fit what is so now.
     #[error("{0}")]
     Conflict(String),

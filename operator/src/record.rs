@@ -33,6 +33,17 @@ pub enum What {
     },
 }
 
+impl What {
+    /// The namespace of what it works on, where it says so itself.
+    pub fn namespace(&self) -> Option<&str> {
+        match self {
+            Self::Members { target, .. } => Some(target.namespace()),
+            Self::User { user } => Some(user.namespace()),
+            Self::Undo { .. } => None,
+        }
+    }
+}
+
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -69,6 +80,9 @@ pub struct Totals {
 pub struct Run {
     /// Its number; later runs have larger ones.
     pub id: u64,
+    /// Whose targets or users it changes; kept with an undo, whose own run may be forgotten before it.
+    #[serde(default)]
+    pub namespace: Option<String>,
     /// What it works on.
     pub what: What,
     /// Whether it hides; otherwise it shows.
@@ -139,7 +153,11 @@ impl Run {
 
     /// The log of its members, in the order that they are worked through.
     pub(crate) fn members_log(&self) -> String {
-        format!("hide-members/{:016x}", self.id)
+        Self::members_log_of(self.id)
+    }
+
+    pub(crate) fn members_log_of(id: u64) -> String {
+        format!("hide-members/{id:016x}")
     }
 
     /// The log of its chunks.
@@ -157,12 +175,14 @@ pub struct RunPage {
     pub next: Option<u64>,
 }
 
+/// Runs that one page looks at for those that were asked for.
+const SCANNED: usize = 1000;
 /// Ids of runs that have not ended, in order.
 const QUEUE: &str = "hide-queue";
 /// Ids of all runs, by the time of their order.
 pub(crate) const INDEX: &str = "hide-runs";
 
-fn record_key(id: u64) -> String {
+pub(crate) fn record_key(id: u64) -> String {
     format!("hide-run/{id:016x}")
 }
 
@@ -176,25 +196,61 @@ impl Operator {
         if let Some(run) = self.live().get(&id) {
             return Ok(run.clone());
         }
-        self.load(id).await?.ok_or(Refused::NoRun(id))
+        match self.load(id).await? {
+            Some(run) => Ok(run),
+            None => Err(self.missing(id).await?),
+        }
     }
 
-    /// Up to `limit` runs, newest first, behind `after`.
-    pub async fn list(&self, after: Option<u64>, limit: usize) -> StoreResult<RunPage> {
-        let after = after.map(|id| (Micros::try_from(id).unwrap_or(Micros::MAX), 0));
-        let (found, end) = self.0.protocol.engine().page_log(INDEX, true, after, limit).await?;
-        let mut page = RunPage { runs: Vec::with_capacity(found.len()), next: None };
-        for entry in &found {
-            let id = entry.at.cast_unsigned();
-            let live = self.live().get(&id).cloned();
-            let run = match live {
-                Some(run) => Some(run),
-                None => self.load(id).await?,
-            };
-            page.runs.extend(run);
+    /// Up to `limit` runs, newest first, behind `after`, of namespaces that `wanted` takes. Looks at a
+    /// bounded number of runs, so a page may be shorter, or empty, before the end.
+    pub async fn list(
+        &self,
+        after: Option<u64>,
+        limit: usize,
+        wanted: impl Fn(Option<&str>) -> bool + Send + Sync,
+    ) -> StoreResult<RunPage> {
+        let mut page = RunPage { runs: Vec::new(), next: after };
+        let mut scanned = 0;
+        loop {
+            let place = page.next.map(|id| (Micros::try_from(id).unwrap_or(Micros::MAX), 0));
+            let (found, end) = self.0.protocol.engine().page_log(INDEX, true, place, (limit + 1).min(SCANNED)).await?;
+            scanned += found.len();
+            for entry in &found {
+                if page.runs.len() == limit {
+                    return Ok(page);
+                }
+                let id = entry.at.cast_unsigned();
+                page.next = Some(id);
+                let live = self.live().get(&id).cloned();
+                let run = match live {
+                    Some(run) => Some(run),
+                    None => self.load(id).await?,
+                };
+                if let Some(run) = run
+                    && wanted(self.namespace_of(&run).await?.as_deref())
+                {
+                    page.runs.push(run);
+                }
+            }
+            if end {
+                return Ok(RunPage { next: None, ..page });
+            }
+            if scanned >= SCANNED {
+                return Ok(page);
+            }
         }
-        page.next = found.last().filter(|_| !end).map(|entry| entry.at.cast_unsigned());
-        Ok(page)
+    }
+
+    /// Whose targets or users a run changes; `None`: not known any more.
+    pub async fn namespace_of(&self, run: &Run) -> StoreResult<Option<String>> {
+        let (mut namespace, mut what) = (run.namespace.clone(), run.what.clone());
+        // Records of an earlier version do not say it of an undo. Each undoes an older run, so this ends.
+        while let (None, What::Undo { run, .. }) = (&namespace, &what) {
+            let Some(of) = self.load(*run).await? else { return Ok(None) };
+            (namespace, what) = (of.namespace, of.what);
+        }
+        Ok(namespace.or_else(|| what.namespace().map(str::to_owned)))
     }
 
     pub(crate) async fn load(&self, id: u64) -> StoreResult<Option<Run>> {

@@ -18,6 +18,8 @@ pub struct OperatorSettings {
     pub max_pause: Duration,
     /// How long a process may go on admitting by a status that was changed elsewhere.
     pub status_age: Duration,
+    /// How long a run is kept after its end, with what an undo of it needs; zero: for ever.
+    pub retention: Duration,
 }
 
 impl Default for OperatorSettings {
@@ -29,6 +31,7 @@ impl Default for OperatorSettings {
             first_pause: Duration::from_millis(20),
             max_pause: Duration::from_secs(2),
             status_age: Duration::from_secs(1),
+            retention: Duration::from_secs(90 * 86_400),
         }
     }
 }

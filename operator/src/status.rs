@@ -78,7 +78,10 @@ impl Operator {
     ) -> Result<(StatusRow, Option<Run>), Refused> {
         let suspension = stored.filter(|row| row.status == Status::Suspended).and_then(|row| row.run);
         let earlier = match suspension {
-            Some(id) => self.get(id).await.map(Some).or_else(|e| if e == Refused::NoRun(id) { Ok(None) } else { Err(e) })?,
+            Some(id) => match self.get(id).await {
+                Err(Refused::NoRun(_) | Refused::Forgotten { .. }) => None,
+                found => Some(found?),
+            },
             None => None,
         };
         let carried = |run| Some(RunStatus { user: user.clone(), version, status, run });
@@ -99,7 +102,8 @@ impl Operator {
                 self.room()?;
                 self.mark_cancelled(suspension.id).await?;
                 let what = What::Undo { run: suspension.id, members: suspension.totals.changed };
-                let run = self.new_run(who, what, Reason::Suspension, false, carried(None));
+                let mut run = self.new_run(who, what, Reason::Suspension, false, carried(None));
+                run.namespace = Some(user.namespace().to_owned());
                 let run = self.enqueue(run, &[], Some(suspension)).await?;
                 Ok((StatusRow { version, status, run: None }, Some(run)))
             }

@@ -150,7 +150,7 @@ async fn orders_that_cannot_be_right_are_refused_by_field_and_too_many_wait_outs
     let mut found = Vec::new();
     let mut after = None;
     loop {
-        let page = w.operator.list(after, 2).await.unwrap();
+        let page = w.operator.list(after, 2, |_| true).await.unwrap();
         found.extend(page.runs);
         after = page.next;
         if after.is_none() {

@@ -2,5 +2,6 @@
 
 mod execute;
 mod order;
+mod retain;
 
 pub use order::Order;

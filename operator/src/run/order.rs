@@ -72,7 +72,8 @@ impl Operator {
             return Err(Refused::Conflict(format!("run {id} belongs to a suspension; set that user's status to active instead")));
         }
         self.room()?;
-        let run = self.new_run(who, What::Undo { run: id, members: of.totals.changed }, of.reason, !of.hides, None);
+        let mut run = self.new_run(who, What::Undo { run: id, members: of.totals.changed }, of.reason, !of.hides, None);
+        run.namespace = self.namespace_of(&of).await?;
         let entry = self.audit(who, "undo", &format!("run {id}"), json!(of.totals), describe(&run)).await?;
         let stored = self.enqueue(run, &[], Some(of)).await;
         if let Err(error) = &stored {
@@ -139,6 +140,7 @@ impl Operator {
         let queued: Micros = self.moment();
         Run {
             id: queued.unsigned_abs(),
+            namespace: what.namespace().map(str::to_owned),
             what,
             hides,
             reason,
@@ -159,17 +161,18 @@ impl Operator {
     }
 
     /// Makes a run durable and queues it; `undoes` is the run that it takes back. Until the queue is
-    /// stored nothing happens: an index entry without a run is not listed.
+    /// stored nothing happens: an index entry without a run is not listed. The index comes first, so
+    /// that whatever is cut off behind it is found, and forgotten in time.
     pub(crate) async fn enqueue(&self, run: Run, members: &[Member], undoes: Option<Run>) -> Result<Run, Refused> {
         let engine = self.0.protocol.engine();
         let log = run.members_log();
+        engine.append_log(INDEX, run.queued, 0, b"").await?;
         let pages = members.chunks(self.0.settings.chunk.clamp(1, MAX_CHUNK)).map(codec::encode_members);
         let pages: Vec<(Micros, Vec<u8>)> = (0..).zip(pages).collect();
         for group in pages.chunks(SIDE_BY_SIDE) {
             let puts: Vec<_> = group.iter().map(|(seq, bytes)| engine.append_log(&log, *seq, 0, bytes)).collect();
             try_join_all(puts).await?;
         }
-        engine.append_log(INDEX, run.queued, 0, b"").await?;
         self.requeue(&run).await?;
         if let Some(of) = undoes {
             self.mark_undone(of, run.id).await?;

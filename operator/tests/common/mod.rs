@@ -50,6 +50,7 @@ pub struct World {
     pub protocol: Protocol,
     pub operator: Operator,
     pub writer: Arc<Direct>,
+    pub clock: Arc<ManualClock>,
     lane: Arc<Lane>,
 }
 
@@ -58,23 +59,23 @@ impl World {
         let engine = Arc::new(Memory::new(7, fused, Faults::none()));
         let clock = Arc::new(ManualClock::starting_at(1_700_000_000_000_000));
         let settings = Settings { small_limit: 8, level: 2, ..Settings::default() };
-        let protocol = Protocol::new(engine, clock, settings);
-        Self::over(protocol).await
+        let protocol = Protocol::new(engine, clock.clone(), settings);
+        Self::over(protocol, clock).await
     }
 
     /// Another process over the same store.
     pub async fn reopened(&self) -> Self {
-        Self::over(self.protocol.clone()).await
+        Self::over(self.protocol.clone(), self.clock.clone()).await
     }
 
-    async fn over(protocol: Protocol) -> Self {
+    async fn over(protocol: Protocol, clock: Arc<ManualClock>) -> Self {
         static LANES: AtomicU64 = AtomicU64::new(1);
         let lane = Arc::new(protocol.open_lane(Box::new(|| LANES.fetch_add(1, Ordering::Relaxed))).await.unwrap());
         let writer = Arc::new(Direct { protocol: protocol.clone(), lane: lane.clone(), told: Mutex::default() });
         let settings = OperatorSettings { chunk: 4, queue: QUEUE, ..OperatorSettings::default() };
         let operator = Operator::new(protocol.clone(), writer.clone(), settings);
         operator.recover().await.unwrap();
-        Self { protocol, operator, writer, lane }
+        Self { protocol, operator, writer, clock, lane }
     }
 
     /// Lets the run whose turn it is go on for so many awaits, and drops it; whether it had ended.

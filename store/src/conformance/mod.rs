@@ -99,6 +99,7 @@ macro_rules! conformance {
                 the_status_with_the_larger_version_wins
                 statuses_of_targets_and_users_are_apart
                 pages_of_a_log_reach_the_end_without_skip_or_repeat
+                a_dropped_entry_is_gone_and_its_neighbours_stay
                 a_dropped_log_is_empty_and_others_stay
                 a_log_refuses_what_it_cannot_hold
             );

@@ -78,6 +78,21 @@ pub async fn pages_of_a_log_reach_the_end_without_skip_or_repeat(engine: Subject
     assert_eq!(page, vec![LogEntry { at: 7, id: 1, value: vec![] }], "the same place is replaced");
 }
 
+/// That one and no other; a second time changes nothing.
+pub async fn a_dropped_entry_is_gone_and_its_neighbours_stay(engine: Subject) {
+    let name = unique("log");
+    let places = [(1, 1), (1, 2), (2, 0)];
+    for (at, id) in places {
+        engine.append_log(&name, at, id, b"x").await.expect("append");
+    }
+    for _ in 0..2 {
+        engine.drop_log_entry(&name, 1, 2).await.expect("drop");
+        let (page, end) = engine.page_log(&name, false, None, 10).await.expect("page");
+        assert_eq!((page.iter().map(|e| (e.at, e.id)).collect::<Vec<_>>(), end), (vec![(1, 1), (2, 0)], true));
+    }
+    engine.drop_log_entry(&unique("none"), 1, 1).await.expect("no log of that name");
+}
+
 /// All of it, and nothing else; it may be begun again.
 pub async fn a_dropped_log_is_empty_and_others_stay(engine: Subject) {
     let (name, other) = (unique("log"), unique("log"));

@@ -108,6 +108,16 @@ impl LogTable for Embedded {
         Ok((found, true))
     }
 
+    async fn drop_log_entry(&self, log: &str, at: Micros, id: u64) -> StoreResult<()> {
+        let key = keys::log_entry(&keys::log(log), at, id);
+        let weight = key.len() + 64;
+        let work = |txn: &mut Txn<'_>| {
+            txn.delete(Table::Small, key);
+            Ok(())
+        };
+        self.writer.call(true, weight, work).await
+    }
+
     async fn drop_log(&self, log: &str) -> StoreResult<()> {
         let prefix = keys::log(log);
         loop {

@@ -50,6 +50,9 @@ pub trait LogTable: Send + Sync {
         limit: usize,
     ) -> StoreResult<(Vec<LogEntry>, bool)>;
 
+    /// Removes one entry; where there is none, nothing. May be repeated.
+    async fn drop_log_entry(&self, log: &str, at: Micros, id: u64) -> StoreResult<()>;
+
     /// Removes every entry of a log. May be repeated.
     async fn drop_log(&self, log: &str) -> StoreResult<()>;
 }

@@ -74,6 +74,14 @@ impl LogTable for Memory {
         .await
     }
 
+    async fn drop_log_entry(&self, log: &str, at: Micros, id: u64) -> StoreResult<()> {
+        self.step(|state| {
+            state.logs.get_mut(log).and_then(|entries| entries.remove(&(at, id)));
+            Ok(())
+        })
+        .await
+    }
+
     async fn drop_log(&self, log: &str) -> StoreResult<()> {
         self.step(|state| {
             state.logs.remove(log);

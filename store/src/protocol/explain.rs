@@ -1,8 +1,8 @@
 //! Everything that is stored about one fact, for whoever asks why a number is what it is. Reads only.
 
 use schema::{
-    CounterRow, Fact, FactKey, IndexRow, Intent, LaneId, LedgerHead, LedgerRow, Level, Micros, RootHead, Shard, Slot, UserKey,
-    leaf_of,
+    CounterRow, Fact, FactKey, IndexRow, Intent, LaneId, LedgerHead, LedgerRow, Level, Micros, RootHead, Shard, Slot, StatusKey,
+    StatusRow, UserKey, leaf_of,
 };
 
 use super::Protocol;
@@ -44,6 +44,10 @@ pub struct Explained {
     pub shown: Option<Level>,
     /// The member's own index row; `None`: the kind has no users, or there is no row.
     pub index: Option<IndexRow>,
+    /// What was ever said of the target.
+    pub target_status: Option<StatusRow>,
+    /// What was ever said of the user; outside `None`: the kind's members are no users.
+    pub user_status: Option<Option<StatusRow>>,
     /// Journal intents that name this fact, oldest first within a lane, those not swept yet before
     /// the others; at most [`MAX_INTENTS`].
     pub intents: Vec<FoundIntent>,
@@ -96,11 +100,13 @@ impl Protocol {
         let counters = self.engine.read_counters(&key.target).await?;
         let small = shard.is_root() && !rows.is_empty() && rows.len() <= self.settings.small_limit;
         let by_user = self.settings.kinds.get(key.kind.as_str()).is_some_and(|kind| kind.by_user);
-        let index = if by_user {
+        let target_status = self.status_row(&StatusKey::Target(key.target.clone())).await?;
+        let (index, user_status) = if by_user {
             let user = UserKey::of(&key.target, &key.member);
-            self.engine.read_index(&user, &key.kind, std::slice::from_ref(&key.target)).await?.pop().flatten()
+            let index = self.engine.read_index(&user, &key.kind, std::slice::from_ref(&key.target)).await?.pop().flatten();
+            (index, Some(self.status_row(&StatusKey::User(user)).await?))
         } else {
-            None
+            (None, None)
         };
         let mut search = Search { key, fact: state.fact, left: MAX_LOOKED_AT, found: Vec::new() };
         let journal_whole = self.search_journal(&mut search).await?;
@@ -117,6 +123,8 @@ impl Protocol {
             due: small.then(|| self.small_counter(root, &rows)),
             shown: counters.shown(&key.kind),
             index,
+            target_status,
+            user_status,
             intents: search.found,
             journal_whole,
             complete_until: self.complete_until().await?,

@@ -14,7 +14,7 @@ use schema::Kinds;
 use values::Value;
 pub use values::{ByteSize, LogFormat};
 
-/// A duration as settings write it, as 200ms, 10s, 5m or 48h.
+/// A duration as settings write it, as 200ms, 10s, 5m, 48h or 90d.
 pub fn duration(text: &str) -> Option<Duration> {
     Duration::read(text).ok()
 }
@@ -121,6 +121,8 @@ settings! {
     sweep_delay: Duration = "30s",
     #[doc = "How long swept journal slots are kept."]
     journal_retention: Duration = "48h",
+    #[doc = "How long a hide run is kept after its end, with what an undo of it needs; 0s: for ever."]
+    run_retention: Duration = "90d",
     #[doc = "How long a write may try before it is answered `accepted` or `unknown`."]
     write_timeout: Duration = "5s",
     #[doc = "Queues between ingest and aggregator."]
@@ -287,6 +289,9 @@ impl Config {
         bounded("slot", self.slot, ms(50), s(600))?;
         bounded("sweep_delay", self.sweep_delay, self.slot, s(3600))?;
         bounded("journal_retention", self.journal_retention, self.sweep_delay + self.slot, s(90 * 86_400))?;
+        if !self.run_retention.is_zero() {
+            bounded("run_retention", self.run_retention, s(3600), s(3650 * 86_400))?;
+        }
         bounded("write_timeout", self.write_timeout, ms(10), s(60))?;
         bounded("cache_age", self.cache_age, ms(0), s(60))?;
         let bytes = |key: &str, value: ByteSize, least: u64| {
@@ -378,7 +383,7 @@ mod tests {
     #[test]
     fn wrong_values_name_the_setting_and_what_is_expected() {
         let cases = [
-            (load("slot = 10", &[], &[]), "FILE: `slot` is `10`, expected a duration, as 200ms, 10s, 5m or 48h"),
+            (load("slot = 10", &[], &[]), "FILE: `slot` is `10`, expected a duration, as 200ms, 10s, 5m, 48h or 90d"),
             (load("level = 99", &[], &[]), "`level` is 99, it must lie in 1 to 10"),
             (load("slot = '9s'\nsweep_delay = '1s'", &[], &[]), "`sweep_delay` is 1s, it must lie in 9s to 3600s"),
             (load("data = ['x']", &[], &[]), "FILE: `data` is a array, a text, a number or true/false is expected"),

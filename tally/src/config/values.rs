@@ -94,8 +94,9 @@ impl Value for LogFormat {
 
 impl Value for Duration {
     fn read(text: &str) -> Result<Self, String> {
-        const UNITS: [(&str, u64); 5] = [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000)];
-        with_unit(text, &UNITS).map(Self::from_micros).ok_or_else(|| "a duration, as 200ms, 10s, 5m or 48h".into())
+        const UNITS: [(&str, u64); 6] =
+            [("us", 1), ("ms", 1_000), ("s", 1_000_000), ("m", 60_000_000), ("h", 3_600_000_000), ("d", 86_400_000_000)];
+        with_unit(text, &UNITS).map(Self::from_micros).ok_or_else(|| "a duration, as 200ms, 10s, 5m, 48h or 90d".into())
     }
 }
 
@@ -135,7 +136,7 @@ mod tests {
     fn durations_and_sizes_need_a_unit_that_is_known() {
         assert_eq!(Duration::read("200ms"), Ok(Duration::from_millis(200)));
         assert_eq!(Duration::read("10 s"), Ok(Duration::from_secs(10)));
-        assert_eq!(Duration::read("48h"), Ok(Duration::from_secs(172_800)));
+        assert_eq!(Duration::read("48h"), Duration::read("2d"));
         for bad in ["10", "ms", "-1s", "1.5s", "1y", "99999999999999999999s", ""] {
             assert!(Duration::read(bad).is_err(), "{bad}");
         }

@@ -331,6 +331,9 @@ impl LogTable for Spy {
     ) -> StoreResult<(Vec<LogEntry>, bool)> {
         hand_on!(self, "logs", Read, self.below.page_log(log, newest_first, after, limit))
     }
+    async fn drop_log_entry(&self, log: &str, at: Micros, id: u64) -> StoreResult<()> {
+        hand_on!(self, "logs", Removal, self.below.drop_log_entry(log, at, id))
+    }
     async fn drop_log(&self, log: &str) -> StoreResult<()> {
         hand_on!(self, "logs", Removal, self.below.drop_log(log))
     }

@@ -7,7 +7,7 @@ use store::protocol::{Outcome, WriteRequest};
 
 use super::{
     Api, Caller, PathIds, Problem, QueryParams, Role, outcome_word,
-    request::{RawBody, field_of, known_choice, known_kind, only_choice, parse_json, parse_micros},
+    request::{RawBody, known_choice, known_kind, only_choice, parse_json, parse_micros},
     trace::Followed,
 };
 
@@ -51,7 +51,7 @@ impl Loose {
         match self {
             Self::Fits(item) => Ok(item),
             Self::Other(value) => Err(match serde_json::from_value::<Item>(value) {
-                Err(error) => Problem::bad("item", &field_of(&error.to_string()), error),
+                Err(error) => Problem::unread("item", &error.to_string()),
                 // A `Value` keeps the last of two equal keys, so only a repeated field gets here.
                 Ok(_) => Problem::bad("item", "facts", "a field is given twice in one fact; give each once"),
             }),

@@ -2,6 +2,7 @@
 
 mod auth;
 mod facts;
+mod json;
 mod limits;
 mod lists;
 mod problem;

@@ -107,6 +107,12 @@ impl Problem {
         Self { field: Some(field.to_owned()), ..Self::new(StatusCode::BAD_REQUEST, slug, &detail.to_string()) }
     }
 
+    /// 400 about a body, an item or a query that a parser refused with `message`: in our words.
+    pub fn unread(slug: &str, message: &str) -> Self {
+        let (field, detail) = super::json::fault(message);
+        Self::bad(slug, &field, detail)
+    }
+
     /// Names the limit that was passed.
     #[must_use]
     pub fn limit(mut self, limit: usize) -> Self {

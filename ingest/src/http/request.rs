@@ -227,14 +227,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for JsonBody<T> {
 
 /// Parses JSON; the problem says where and why it does not fit.
 pub(crate) fn parse_json<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    serde_json::from_slice(bytes)
-        .map_err(|e| Problem::bad("body", &field_of(&e.to_string()), format!("the body does not fit: {e}")))
-}
-
-/// The field that serde names in backquotes, if it names one.
-pub(crate) fn field_of(message: &str) -> String {
-    let named = message.contains("field `").then(|| message.split('`').nth(1)).flatten();
-    named.map_or_else(|| "body".to_owned(), short)
+    serde_json::from_slice(bytes).map_err(|e| Problem::unread("body", &e.to_string()))
 }
 
 /// Refuses a bare `+`: some clients mean a space by it and others a plus, and the ids would differ.
@@ -259,7 +252,7 @@ fn decode<'a>(text: &'a str, field: &str) -> Result<Cow<'a, str>, Problem> {
 }
 
 /// At most 40 characters of what a caller sent, for messages.
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(40).collect()
 }
 

@@ -16,6 +16,7 @@ mod logging;
 mod look;
 mod operate;
 mod output;
+mod progress;
 mod repair;
 mod report;
 mod seed;

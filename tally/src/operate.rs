@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Write,
-    io::{BufRead, BufReader, IsTerminal, Read},
+    io::{BufRead, BufReader, Read},
     path::Path,
     time::Duration,
 };
@@ -10,7 +10,6 @@ use std::{
 use bytes::Bytes;
 use clap::ValueEnum;
 use hyper::Method;
-use indicatif::{ProgressBar, ProgressStyle};
 use operator::{AuditEntry, RunState};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -20,13 +19,12 @@ use crate::{
     client::{CallError, Client, segment},
     failure::{Failure, NEGATIVE, OK},
     output::{grouped, print, print_json},
+    progress::Shown,
     serve::{Controls, RunView},
 };
 
 /// Pause between two questions about a run.
 const POLL: Duration = Duration::from_millis(100);
-/// Questions between two plain lines of progress.
-const POLLS_A_LINE: u64 = 50;
 /// Most members of one run: the API's limit.
 const MAX_MEMBERS: usize = 100_000;
 /// Longest list of members that is read, in bytes.
@@ -231,9 +229,9 @@ fn read_members(path: &Path) -> Result<Vec<String>, Failure> {
 /// Waits for a run if asked to, and shows it.
 async fn finish(client: &Client, mut run: RunView, wait: bool, as_json: bool) -> Result<u8, Failure> {
     if wait {
-        let mut bar = Shown::new();
+        let mut bar = Shown::new(Some(0));
         while matches!(run.state, RunState::Queued | RunState::Running) {
-            bar.update(&run);
+            update(&mut bar, &run);
             tokio::time::sleep(POLL).await;
             run = client.get(&format!("/v1/ops/hide-runs/{}", run.id)).await?;
         }
@@ -273,33 +271,12 @@ fn describe(run: &RunView) -> String {
     out
 }
 
-/// Progress on a terminal as a bar, elsewhere as a line now and then.
-struct Shown {
-    bar: ProgressBar,
-    polls: u64,
-}
-
-impl Shown {
-    fn new() -> Self {
-        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-        bar.set_style(ProgressStyle::with_template("{bar:32} {pos}/{len}  {msg}").expect("a constant template"));
-        Self { bar, polls: 0 }
-    }
-
-    fn update(&mut self, run: &RunView) {
-        self.polls += 1;
+fn update(shown: &mut Shown, run: &RunView) {
+    shown.size(run.members.unwrap_or(run.done));
+    shown.update(run.done, || {
         let text = run.error.clone().unwrap_or_else(|| format!("{} changed", grouped(run.changed)));
-        if self.bar.is_hidden() && self.polls.is_multiple_of(POLLS_A_LINE) {
-            eprintln!("run {}: {} done, {text}", run.id, grouped(run.done));
-        }
-        self.bar.set_length(run.members.unwrap_or(run.done).max(1));
-        self.bar.set_position(run.done);
-        self.bar.set_message(text);
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
+        format!("run {}: {} done, {text}", run.id, grouped(run.done))
+    });
 }
 
 #[cfg(test)]

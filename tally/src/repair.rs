@@ -1,8 +1,7 @@
 //! `tally verify` and `tally rebuild`.
 
-use std::{fmt::Write, io::IsTerminal, sync::atomic::Ordering, time::Duration};
+use std::{fmt::Write, sync::atomic::Ordering, time::Duration};
 
-use indicatif::{ProgressBar, ProgressStyle};
 use rebuilder::{Order, Progress, Rebuilder, Report};
 
 use crate::{
@@ -11,14 +10,13 @@ use crate::{
     config::Config,
     failure::{Failure, NEGATIVE, OK},
     output::{grouped, print, print_json},
+    progress::Shown,
     report,
     serve::{self, JobState, JobView, Node, Opening, OrderBody, ProgressView},
 };
 
 /// Pause between two questions about a job.
 const POLL: Duration = Duration::from_millis(100);
-/// Questions between two plain lines of progress.
-const POLLS_A_LINE: u64 = 50;
 /// Differences that are shown to people; `--json` has up to 1000.
 const SHOWN: usize = 20;
 
@@ -92,12 +90,12 @@ pub async fn offline(config: &Config, body: &OrderBody) -> Result<Report, Failur
         let progress = progress.clone();
         async move { rebuilder.run(&order, &progress).await }
     });
-    let mut bar = Shown::new();
+    let mut bar = Shown::new(Some(0));
     let mut run = std::pin::pin!(run);
     let report = loop {
         tokio::select! {
             report = run.as_mut() => break report.expect("a panic has ended the process before"),
-            () = tokio::time::sleep(POLL) => bar.update(view(&progress)),
+            () = tokio::time::sleep(POLL) => update(&mut bar, view(&progress)),
         }
     };
     bar.end();
@@ -119,11 +117,11 @@ fn view(progress: &Progress) -> ProgressView {
 async fn job(client: &Client, path: &str, body: &OrderBody) -> Result<Report, Failure> {
     let body = serde_json::to_value(body).expect("texts and numbers always serialise");
     let started: JobView = client.post(path, &body).await?;
-    let mut bar = Shown::new();
+    let mut bar = Shown::new(Some(0));
     loop {
         let job: JobView = client.get(&format!("/v1/ops/jobs/{}", started.id)).await?;
         match (job.state, job.report) {
-            (JobState::Running, _) => bar.update(job.progress),
+            (JobState::Running, _) => update(&mut bar, job.progress),
             (JobState::Done, Some(report)) => {
                 bar.end();
                 return Ok(report);
@@ -193,33 +191,15 @@ pub fn describe(report: &Report) -> String {
     out
 }
 
-/// Progress on a terminal as a bar, elsewhere as a line now and then.
-struct Shown {
-    bar: ProgressBar,
-    polls: u64,
-}
-
-impl Shown {
-    fn new() -> Self {
-        let bar = if std::io::stderr().is_terminal() { ProgressBar::new(0) } else { ProgressBar::hidden() };
-        bar.set_style(ProgressStyle::with_template("{bar:32} {percent:>3}%  {msg}  ETA {eta}").expect("a constant template"));
-        Self { bar, polls: 0 }
-    }
-
-    fn update(&mut self, progress: ProgressView) {
-        self.polls += 1;
-        let text = format!("{} facts checked, {} differences", grouped(progress.facts), grouped(progress.drifted));
-        if self.bar.is_hidden() && self.polls.is_multiple_of(POLLS_A_LINE) {
-            eprintln!("{text}, {} of {} parts", progress.slices_done, progress.slices);
+fn update(shown: &mut Shown, p: ProgressView) {
+    shown.size(p.slices);
+    shown.update(p.slices_done, || {
+        if p.slices == 0 {
+            return "counting what was answered before, then checking".to_owned();
         }
-        self.bar.set_length(progress.slices.max(1));
-        self.bar.set_position(progress.slices_done);
-        self.bar.set_message(text);
-    }
-
-    fn end(&self) {
-        self.bar.finish_and_clear();
-    }
+        let (facts, drifted) = (grouped(p.facts), grouped(p.drifted));
+        format!("{facts} facts checked, {drifted} differences, {} of {} parts", p.slices_done, p.slices)
+    });
 }
 
 #[cfg(test)]

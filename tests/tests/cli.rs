@@ -332,7 +332,15 @@ fn import_sends_again_what_was_not_confirmed_and_gives_up_when_patience_ends() {
 
     let away = answering(|_, _| http("503 Service Unavailable", r#"{"title":"Unavailable","detail":"the store is away"}"#));
     let output = tally(import(&away, &file.to_string_lossy(), &["--patience", "0"]));
-    assert_fails(&output, 3, "gave up after 0ns: the server answered 503: Unavailable: the store is away");
+    assert_fails(&output, 3, "gave up after 0s: the server answered 503: Unavailable: the store is away");
+    // Nobody there: said at once, and then tried for as long as was asked for.
+    let nobody = format!("http://{}", tally_tests::server::free_address());
+    let output = tally(import(&nobody, &file.to_string_lossy(), &["--patience", "1"]));
+    assert_fails(&output, 3, "gave up after 1s: cannot reach");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    let first = told.lines().next().expect("a line");
+    assert!(first.starts_with(&format!("tally: cannot reach {nobody} (")), "{told}");
+    assert!(first.ends_with("trying again for 1s, end with Ctrl-C"), "{told}");
     let refused = answering(|_, _| http("400 Bad Request", r#"{"title":"Bad","detail":"namespace: not known"}"#));
     assert_fails(&tally(import(&refused, &file.to_string_lossy(), &[])), 2, "namespace: not known");
     let odd = answering(|_, _| http("200 OK", "<html>"));

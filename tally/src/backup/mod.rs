@@ -7,14 +7,10 @@
 
 mod folder;
 mod frames;
+mod restore;
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
-use rebuilder::Report;
 use serde::{Deserialize, Serialize};
 use store::{
     StoreError,
@@ -24,14 +20,14 @@ use store::{
 
 pub use folder::{FORMAT, Head, Manifest};
 pub use frames::{Frames, Tag, frame};
+pub use restore::restore;
 
 use crate::{
-    cli::{BackupArgs, RestoreArgs},
+    cli::BackupArgs,
     client::Client,
     failure::{Failure, OK},
     output::{grouped, print, print_json},
-    repair,
-    serve::OrderBody,
+    progress::Shown,
     times::said,
 };
 
@@ -42,16 +38,6 @@ pub struct End {
     pub rows: u64,
     /// Blocks.
     pub blocks: u64,
-}
-
-/// What a restore did.
-#[derive(Debug, Serialize)]
-struct Restored {
-    backup: PathBuf,
-    data: PathBuf,
-    rows: u64,
-    started: schema::Micros,
-    verify: Report,
 }
 
 /// The next block of a copy, read where that may block.
@@ -111,15 +97,33 @@ async fn from_directory(data: &Path, dir: &Path) -> Result<Manifest, Failure> {
     }
     let mut writer = folder::Writer::create(dir, head(&SystemClock::starting_at(0)))?;
     let mut copy = engine.copy().map_err(failed)?;
+    let (mut shown, mut seen) = (Shown::new(None), Copied::default());
     loop {
         let (rest, block) = next_block(copy).await;
         copy = rest;
         let Some((block, rows)) = block.map_err(failed)? else { break };
         writer.block(&block, rows)?;
+        seen.add(&mut shown, block.len(), rows);
     }
+    shown.end();
     drop(copy);
     engine.close().await.map_err(failed)?;
     writer.finish()
+}
+
+/// How far a copy is.
+#[derive(Default)]
+struct Copied {
+    rows: u64,
+    bytes: u64,
+}
+
+impl Copied {
+    fn add(&mut self, shown: &mut Shown, bytes: usize, rows: u64) {
+        self.rows += rows;
+        self.bytes += bytes as u64;
+        shown.update(self.bytes, || format!("{} rows, {} bytes copied", grouped(self.rows), grouped(self.bytes)));
+    }
 }
 
 /// Takes the copy that a server sends. A body that ends early has no last frame.
@@ -127,6 +131,7 @@ async fn from_server(client: &Client, dir: &Path) -> Result<Manifest, Failure> {
     let mut body = client.stream("/v1/ops/backup").await?;
     let odd = |what: &str| Failure::unreachable(format!("the server's answer is not a backup of this version: {what}"));
     let (mut frames, mut writer, mut seen) = (Frames::default(), None, End { rows: 0, blocks: 0 });
+    let (mut shown, mut copied) = (Shown::new(None), Copied::default());
     while let Some(bytes) = body.next().await? {
         frames.feed(&bytes);
         while let Some((tag, bytes)) = frames.next()? {
@@ -141,6 +146,7 @@ async fn from_server(client: &Client, dir: &Path) -> Result<Manifest, Failure> {
                 (Tag::Block, Some(mut open)) => {
                     let rows = check_block(&bytes).map_err(|e| odd(&e.to_string()))?;
                     (seen.rows, seen.blocks) = (seen.rows + rows, seen.blocks + 1);
+                    copied.add(&mut shown, bytes.len(), rows);
                     writer = Some(tokio::task::block_in_place(move || open.block(&bytes, rows).map(|()| open))?);
                 }
                 (Tag::End, Some(open)) => {
@@ -148,6 +154,7 @@ async fn from_server(client: &Client, dir: &Path) -> Result<Manifest, Failure> {
                     if end != seen || !frames.is_empty() {
                         return Err(odd(&format!("{} rows came, {} were sent", seen.rows, end.rows)));
                     }
+                    shown.end();
                     return open.finish();
                 }
                 _ => return Err(odd("its parts are out of order")),
@@ -164,71 +171,4 @@ async fn open(data: &Path) -> Result<Arc<Embedded>, Failure> {
     let path = data.to_owned();
     let opened = tokio::task::spawn_blocking(move || Embedded::open(path, &EmbeddedSettings::default())).await;
     Ok(Arc::new(opened.expect("a panic has ended the process before").map_err(|e| Failure::unreachable(e.to_string()))?))
-}
-
-/// `tally restore`.
-pub async fn restore(args: RestoreArgs) -> Result<u8, Failure> {
-    let data = &args.dir;
-    if !folder::is_free(data)? {
-        return Err(Failure::usage(format!("{} is not empty; restore into a new directory", data.display())));
-    }
-    let manifest = tokio::task::block_in_place(|| folder::check(&args.backup))?;
-    write_rows(&args.backup, &manifest, data).await?;
-    let flags = [("data".to_owned(), data.display().to_string())];
-    let report = repair::offline(&crate::config::Config::from_flags(&flags)?, &OrderBody::default()).await?;
-    let code = repair::verdict(&report);
-    if args.json {
-        let (backup, rows, started) = (args.backup.clone(), manifest.rows, manifest.head.started);
-        print_json(&Restored { backup, data: data.clone(), rows, started, verify: report })?;
-    } else {
-        print(&format!(
-            "{}: {} rows restored; everything answered before {} is in it\n{}",
-            data.display(),
-            grouped(manifest.rows),
-            said(manifest.head.started),
-            repair::describe(&report)
-        ))?;
-    }
-    Ok(code)
-}
-
-/// Writes the rows beside `data` and gives them its name once all are durable: a restore that is cut
-/// off leaves nothing under that name.
-async fn write_rows(backup: &Path, manifest: &Manifest, data: &Path) -> Result<(), Failure> {
-    let mut name = data.file_name().unwrap_or_default().to_owned();
-    name.push(".restoring");
-    let place = data.with_file_name(name);
-    if place.exists() {
-        return Err(Failure::usage(format!("{} was left by a restore that was cut off; remove it", place.display())));
-    }
-    let io = |e: std::io::Error| Failure::unreachable(format!("cannot write {}: {e}", data.display()));
-    let engine = open(&place).await?;
-    let mut written = 0;
-    for part in &manifest.parts {
-        let bytes = fs::read(backup.join(&part.file)).map_err(io)?;
-        let mut frames = Frames::default();
-        frames.feed(&bytes);
-        while let Some((_, block)) = frames.next()? {
-            written += engine.put_block(block).await.map_err(failed)?;
-        }
-        if !frames.is_empty() {
-            return Err(Failure::negative(format!(
-                "the backup {} is damaged: {} ends in the middle of a block",
-                backup.display(),
-                part.file
-            )));
-        }
-    }
-    engine.close().await.map_err(failed)?;
-    drop(engine);
-    if written != manifest.rows {
-        return Err(Failure::negative(format!(
-            "the backup {} is damaged: it holds {written} rows, the manifest says {}",
-            backup.display(),
-            manifest.rows
-        )));
-    }
-    fs::rename(&place, data).map_err(io)?;
-    let parent = data.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    fs::File::open(parent).and_then(|d| d.sync_all()).map_err(io)
 }

@@ -67,7 +67,8 @@ pub struct ExportArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  tally restore /var/backups/tally/monday ./data && tally serve --data ./data\n\n\
 Every checksum is compared before anything is written; a damaged backup is refused by the name of its file. The rows are written \
-beside DIR, which gets its name when all are durable. Then the journal of the copy is counted and everything is verified. \
+into DIR.restoring, the journal of the copy is counted and everything is verified; then it becomes DIR. Cut off anywhere, run it again: \
+what was left there is cleared away. \
 Exit code 0: clean; 1: damaged, or something differs; `tally rebuild` repairs differences.")]
 pub struct RestoreArgs {
     /// Directory of a backup

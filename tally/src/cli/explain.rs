@@ -9,7 +9,7 @@ use clap::Args;
 #[command(
     after_help = "Examples:\n  tally explain p1 like u1 --namespace video\n  tally explain p1 reaction u1 --namespace video --json\n  \
 tally explain p1 like u1 --namespace video --data ./data\n\n\
-Shows the fact with its registers, where it is stored, how it was counted, the counter, the member's own list, the journal's \
+Shows the fact with its registers, the statuses of its target and its user, where it is stored, how it was counted, the counter, the member's own list, the journal's \
 intents that name it (at most 100, among the first 200,000 that are not swept and in the last 60 slots), and what is pending. \
 Changes nothing. With --data the store is opened here, so no server may run on it."
 )]

@@ -3,7 +3,7 @@
 mod lines;
 mod out;
 
-use std::{path::Path, time::Duration};
+use std::{io::IsTerminal, path::Path, time::Duration};
 
 use hyper::header;
 use rebuilder::{ExportFilter, ExportPlace, export_page};
@@ -19,6 +19,7 @@ use crate::{
     config::Config,
     failure::{Failure, OK},
     output::grouped,
+    progress::Shown,
     serve::{Node, Opening},
 };
 
@@ -46,7 +47,7 @@ async fn online(args: &ExportArgs, out: &mut Out) -> Result<u64, Failure> {
     let base =
         format!("/v1/ops/export?namespace={}{kind}&all_registers={}&limit={PAGE}", segment(&args.namespace), args.all_registers);
     let mut cursor = args.cursor.clone();
-    let mut written = 0;
+    let (mut written, mut shown) = (0, shown(args));
     loop {
         let at = cursor.as_deref().map(|c| format!("&cursor={}", segment(c))).unwrap_or_default();
         let page = page(&client, &format!("{base}{at}"), Duration::from_secs(args.patience)).await;
@@ -59,6 +60,7 @@ async fn online(args: &ExportArgs, out: &mut Out) -> Result<u64, Failure> {
         if !out.write(&bytes)? {
             return Ok(written);
         }
+        update(&mut shown, written);
         match next {
             None => return Ok(written),
             next => cursor = next,
@@ -66,13 +68,32 @@ async fn online(args: &ExportArgs, out: &mut Out) -> Result<u64, Failure> {
     }
 }
 
+/// `None`: the lines themselves go to the terminal, and a bar would be in their way.
+fn shown(args: &ExportArgs) -> Option<Shown> {
+    let to_terminal = args.file.as_os_str() == "-" && std::io::stdout().is_terminal();
+    (!to_terminal).then(|| Shown::new(None))
+}
+
+fn update(shown: &mut Option<Shown>, written: u64) {
+    if let Some(shown) = shown {
+        shown.update(written, || format!("{} lines", grouped(written)));
+    }
+}
+
 /// One page and the cursor of the next, asked for until `patience` is over.
 async fn page(client: &Client, path: &str, patience: Duration) -> Result<(Vec<u8>, Option<String>), CallError> {
     let watch = Stopwatch::start();
     let mut pause = Duration::from_millis(100);
+    let mut told = false;
     loop {
         match client.page(path).await {
             Err(error) if error.is_transient() && watch.elapsed() < patience => {
+                if let CallError::Away { base, reason } = &error
+                    && !std::mem::replace(&mut told, true)
+                {
+                    let seconds = patience.as_secs();
+                    eprintln!("tally: cannot reach {base} ({reason}); trying again for {seconds}s, end with Ctrl-C");
+                }
                 tokio::time::sleep(error.retry_after().unwrap_or(pause).min(MAX_PAUSE)).await;
                 pause = (pause * 2).min(MAX_PAUSE);
             }
@@ -97,13 +118,16 @@ async fn offline(args: &ExportArgs, data: &Path, out: &mut Out) -> Result<u64, F
         None => ExportPlace::default(),
     };
     let failed = |e: store::StoreError| Failure::unreachable(e.to_string());
-    let mut written = 0;
+    let (mut written, mut shown) = (0, shown(args));
     loop {
         let page = export_page(&node.protocol, &filter, place, PAGE).await.map_err(failed)?;
         let text = lines(kinds, &page.facts, args.all_registers);
         written += text.matches('\n').count() as u64;
         match (out.write(text.as_bytes())?, page.next) {
-            (true, Some(next)) => place = next,
+            (true, Some(next)) => {
+                place = next;
+                update(&mut shown, written);
+            }
             _ => break,
         }
     }

@@ -94,6 +94,8 @@ pub async fn run(args: ImportArgs) -> Result<u8, Failure> {
         client,
         path: format!("/v1/{}/facts", args.namespace),
         patience: Duration::from_secs(args.patience),
+        outage: send::Outage::default(),
+        bar: bar.clone(),
         outcomes: Outcomes::default(),
         bad: bad::BadRows::new(args.strict, bar.clone()),
         place,

@@ -3,19 +3,23 @@
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use bytes::Bytes;
+use indicatif::ProgressBar;
 use serde::Deserialize;
 use store::clock::Stopwatch;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::{bad::BadRows, freshness::Freshness, place::Place, rows::Row};
-use crate::{client::Client, failure::Failure};
+use crate::{
+    client::{CallError, Client},
+    failure::Failure,
+};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(5);
@@ -57,8 +61,38 @@ impl Outcomes {
     }
 }
 
+/// Says at once that the server cannot be reached, and when it answers again; once for all workers.
+#[derive(Default)]
+pub struct Outage(AtomicBool);
+
+impl Outage {
+    fn begin(&self, bar: &ProgressBar, error: &CallError, patience: Duration) {
+        if let CallError::Away { base, reason } = error
+            && !self.0.swap(true, Ordering::Relaxed)
+        {
+            let seconds = patience.as_secs();
+            say(bar, &format!("cannot reach {base} ({reason}); trying again for {seconds}s, end with Ctrl-C"));
+        }
+    }
+
+    fn end(&self, bar: &ProgressBar) {
+        if self.0.load(Ordering::Relaxed) && self.0.swap(false, Ordering::Relaxed) {
+            say(bar, "the server answers again");
+        }
+    }
+}
+
+/// A line above the bar.
+fn say(bar: &ProgressBar, text: &str) {
+    bar.suspend(|| eprintln!("tally: {text}"));
+}
+
 /// What all workers share.
 pub struct Shared {
+    /// Whether the server is away, as far as it was told.
+    pub outage: Outage,
+    /// Lines are written above it.
+    pub bar: ProgressBar,
     /// The server.
     pub client: Client,
     /// `/v1/NAMESPACE/facts`.
@@ -128,6 +162,7 @@ async fn send(shared: &Shared, mut rows: Vec<(u64, Row)>) -> Result<(), Failure>
                 )));
             }
             Ok(Results { results }) => {
+                shared.outage.end(&shared.bar);
                 let before = rows.len();
                 rows = book(shared, rows, results)?;
                 if rows.is_empty() {
@@ -138,15 +173,18 @@ async fn send(shared: &Shared, mut rows: Vec<(u64, Row)>) -> Result<(), Failure>
                 }
                 ("the store is not available".to_owned(), None)
             }
-            Err(error) if error.is_transient() => (error.to_string(), error.retry_after()),
+            Err(error) if error.is_transient() => {
+                shared.outage.begin(&shared.bar, &error, shared.patience);
+                (error.to_string(), error.retry_after())
+            }
             Err(error) => return Err(error.into()),
         };
         let since = *away.get_or_insert_with(Stopwatch::start);
         if since.elapsed() >= shared.patience {
             let done = shared.place.done();
             return Err(Failure::unreachable(format!(
-                "gave up after {:?}: {reason}; everything up to line {done} is in, run the same import again to go on",
-                shared.patience
+                "gave up after {}s: {reason}; everything up to line {done} is in, run the same import again to go on",
+                shared.patience.as_secs()
             )));
         }
         shared.outcomes.retries.fetch_add(1, Ordering::Relaxed);

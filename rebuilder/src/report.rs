@@ -195,6 +195,12 @@ pub struct Report {
 }
 
 impl Report {
+    /// The namespace of the target that was covered; `None`: it was about all of them.
+    pub fn namespace(&self) -> Option<&str> {
+        // A namespace has neither spaces nor slashes, so whatever the target's id is, this is it.
+        Some(self.scope.strip_prefix("target ")?.split_once('/')?.0)
+    }
+
     /// Whether nothing differed.
     pub fn clean(&self) -> bool {
         self.drifted == 0
@@ -235,6 +241,20 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_tells_whose_target_it_is_about() {
+        for (scope, namespace) in [
+            ("target video/p1", Some("video")),
+            ("target video/a b/c like", Some("video")),
+            ("all", None),
+            ("part 7", None),
+            ("since 5", None),
+            ("", None),
+        ] {
+            assert_eq!(Report { scope: scope.into(), ..Report::default() }.namespace(), namespace, "{scope}");
+        }
+    }
 
     #[test]
     fn causes_are_named_as_they_are_stored() {

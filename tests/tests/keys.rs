@@ -31,12 +31,12 @@ const ROUTES: &[(&str, &str, &[&str])] = &[
     ("GET", "/v1/ops/jobs/{id}", &["operate"]),
     ("GET", "/v1/ops/top", &["read"]),
     ("GET", "/v1/ops/backup", &["operate"]),
-    ("GET", "/v1/ops/explain", &["operate"]),
+    ("GET", "/v1/ops/explain", &["moderate", "operate"]),
     ("GET", "/v1/ops/export", &["operate"]),
     ("POST", "/v1/ops/hide", &["moderate"]),
     ("POST", "/v1/ops/show", &["moderate"]),
-    ("GET", "/v1/ops/hide-runs", &["moderate"]),
-    ("GET", "/v1/ops/hide-runs/{id}", &["moderate"]),
+    ("GET", "/v1/ops/hide-runs", &["moderate", "operate"]),
+    ("GET", "/v1/ops/hide-runs/{id}", &["moderate", "operate"]),
     ("POST", "/v1/ops/hide-runs/{id}/undo", &["moderate"]),
     ("POST", "/v1/ops/hide-runs/{id}/cancel", &["moderate"]),
     ("GET", "/v1/ops/targets/{namespace}/{target}/status", &["operate"]),
@@ -159,6 +159,171 @@ fn a_key_is_for_its_namespaces_only() {
         assert_eq!(ask(&server, "GET", path, Some(&token), "").0, 403, "{path}");
     }
     assert_eq!(ask(&server, "POST", "/v1/ops/verify", Some(&token), r#"{"all":true}"#).0, 403);
+}
+
+/// JSON of an answer with this status.
+fn answer(server: &Server, method: &str, path: &str, token: &str, body: &str, wanted: u16) -> Value {
+    let (status, answer) = ask(server, method, path, Some(token), body);
+    assert_eq!(status, wanted, "{method} {path}: {answer}");
+    serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+}
+
+/// What a job or a run answers once it has ended.
+fn ended(server: &Server, path: &str, token: &str) -> Value {
+    let watch = Stopwatch::start();
+    loop {
+        let now = answer(server, "GET", path, token, "", 200);
+        if !matches!(now["state"].as_str(), Some("running" | "queued")) {
+            return now;
+        }
+        assert!(watch.elapsed() < Duration::from_secs(30), "{now}");
+    }
+}
+
+/// Texts under `name` in the list that `path` answers.
+fn listed(server: &Server, path: &str, list: &str, token: &str) -> BTreeSet<String> {
+    let found = answer(server, "GET", path, token, "", 200);
+    found[list].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn whoever_may_start_work_sees_that_of_their_namespaces_and_nothing_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("keys.toml");
+    let root = new_key(&file, "root", "read,write,moderate,operate", "*");
+    // Role and namespaces of each key, and its token.
+    let keys: Vec<(&str, &str, String)> = ["operate", "moderate", "read,write"]
+        .into_iter()
+        .flat_map(|role| ["video", "article", "video,article", "*"].map(|namespaces| (role, namespaces)))
+        .map(|(role, of)| (role, of, new_key(&file, &format!("{role} {of}"), role, of)))
+        .collect();
+    let key = |role: &str, of: &str| keys.iter().find(|k| (k.0, k.1) == (role, of)).unwrap().2.as_str();
+    let server = Server::start(&dir.path().join("data"), &["--set", &format!("keys={}", file.display())]);
+    // A path of what was made, and whose it is; `None`: everybody's.
+    let mut made: Vec<(String, Option<&str>)> = Vec::new();
+    for of in ["video", "article"] {
+        answer(&server, "PUT", &format!("/v1/{of}/targets/p/like/u"), &root, "", 200);
+        let order = format!(r#"{{"namespace":"{of}","target":"p"}}"#);
+        for what in ["verify", "rebuild"] {
+            let started = answer(&server, "POST", &format!("/v1/ops/{what}"), key("operate", of), &order, 202);
+            let path = format!("/v1/ops/jobs/{}", started["id"].as_str().unwrap());
+            let done = ended(&server, &path, key("operate", of));
+            assert_eq!((&done["state"], &done["report"]["facts"]), (&"done".into(), &1.into()), "{done}");
+            made.push((format!("/v1/ops/reports/{}", done["report"]["id"].as_str().unwrap()), Some(of)));
+            made.push((path, Some(of)));
+        }
+        let order =
+            format!(r#"{{"namespace":"{of}","target":"p","kind":"like","members":["u"],"reason":"fraud","why":"a test"}}"#);
+        let run = answer(&server, "POST", "/v1/ops/hide", key("moderate", of), &order, 202);
+        let path = format!("/v1/ops/hide-runs/{}", run["id"].as_str().unwrap());
+        ended(&server, &path, key("moderate", of));
+        let undo = answer(&server, "POST", &format!("{path}/undo"), key("moderate", of), r#"{"why":"a test"}"#, 202);
+        assert_eq!(undo["namespace"], of, "{undo}");
+        made.push((path, Some(of)));
+        made.push((format!("/v1/ops/hide-runs/{}", undo["id"].as_str().unwrap()), Some(of)));
+        // A suspension is ordered by `operate`, who then looks at its run.
+        let body = r#"{"status":"suspended","why":"a test"}"#;
+        let set = answer(&server, "PUT", &format!("/v1/ops/users/{of}/v/status"), key("operate", of), body, 200);
+        made.push((format!("/v1/ops/hide-runs/{}", set["run"].as_str().unwrap()), Some(of)));
+    }
+    let all = answer(&server, "POST", "/v1/ops/verify", &root, r#"{"all":true}"#, 202);
+    let path = format!("/v1/ops/jobs/{}", all["id"].as_str().unwrap());
+    let report = ended(&server, &path, &root);
+    made.push((format!("/v1/ops/reports/{}", report["report"]["id"].as_str().unwrap()), None));
+    made.push((path, None));
+
+    for (role, of, token) in &keys {
+        for (list, prefix, roles) in [
+            ("jobs", "/v1/ops/jobs", &["operate"][..]),
+            ("reports", "/v1/ops/reports", &["operate"]),
+            ("runs", "/v1/ops/hide-runs", &["moderate", "operate"]),
+        ] {
+            let ours: Vec<_> = made.iter().filter(|(path, _)| path.starts_with(prefix)).collect();
+            assert!(ours.len() >= 4);
+            let sees = |whose: &Option<&str>| *of == "*" || whose.is_some_and(|whose| of.split(',').any(|n| n == whose));
+            if !roles.contains(role) {
+                assert_eq!(ask(&server, "GET", prefix, Some(token), "").0, 403, "{prefix} with {role} of {of}");
+                assert!(ours.iter().all(|(path, _)| ask(&server, "GET", path, Some(token), "").0 == 403), "{role} of {of}");
+                continue;
+            }
+            let id = |path: &str| path.rsplit('/').next().unwrap().to_owned();
+            let wanted: BTreeSet<String> = ours.iter().filter(|(_, whose)| sees(whose)).map(|(path, _)| id(path)).collect();
+            assert_eq!(listed(&server, prefix, list, token), wanted, "{prefix} with {role} of {of}");
+            for (path, whose) in ours {
+                let (status, found) = ask(&server, "GET", path, Some(token), "");
+                assert_eq!(status, if sees(whose) { 200 } else { 404 }, "{path} of {whose:?} with {role} of {of}: {found}");
+                if !sees(whose) {
+                    // As if it did not exist: word for word what is answered for a number that nobody has.
+                    let nothing =
+                        ask(&server, "GET", &format!("{prefix}/{}", id(path).replace(['1', '2'], "9")), Some(token), "");
+                    let told = |text: &str| text.split_once("\r\n\r\n").unwrap().1.replace(char::is_numeric, "");
+                    assert_eq!((nothing.0, told(&nothing.1)), (404, told(&found)), "{path}");
+                }
+            }
+        }
+        // Neither may anybody end or undo what they do not see.
+        for (path, whose) in made.iter().filter(|(path, _)| path.contains("hide-runs")) {
+            for verb in ["undo", "cancel"] {
+                let (status, told) = ask(&server, "POST", &format!("{path}/{verb}"), Some(token), r#"{"why":""}"#);
+                let sees = *of == "*" || whose.is_some_and(|whose| of.split(',').any(|n| n == whose));
+                let wanted = if *role != "moderate" {
+                    403
+                } else if sees {
+                    400
+                } else {
+                    404
+                };
+                assert_eq!(status, wanted, "{verb} of {path} with {role} of {of}: {told}");
+            }
+        }
+    }
+    // What is everybody's is told to nobody else, and a moderator may look at a fact.
+    let reports = answer(&server, "GET", "/v1/ops/reports", key("operate", "video"), "", 200);
+    assert_eq!((&reports["unfinished"], &reports["parts_verified_at"]), (&Value::Array(vec![]), &Value::Array(vec![])));
+    for (of, status) in [("video", 200), ("article", 403)] {
+        let path = format!("/v1/ops/explain?namespace={of}&target=p&kind=like&member=v");
+        let told = answer(&server, "GET", &path, key("moderate", "video"), "", status);
+        if status == 200 {
+            assert_eq!((&told["user_status"]["status"], &told["target_status"]["status"]), (&"suspended".into(), &"open".into()));
+        }
+    }
+}
+
+#[test]
+fn what_another_reading_of_keys_and_certificates_changed_is_in_the_audit_log_without_secrets() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("keys.toml");
+    let root = new_key(&file, "root", "read,operate", "*");
+    let old = new_key(&file, "old", "read", "*");
+    let server = Server::start(&dir.path().join("data"), &["--set", &format!("keys={}", file.display())]);
+    until(&server, &old, 200);
+    let new = new_key(&file, "new", "read", "*");
+    until(&server, &new, 200);
+    tally_ok(["key", "revoke", "--keys", &file.display().to_string(), "old"]);
+    until(&server, &old, 401);
+    let watch = Stopwatch::start();
+    let (entries, text) = loop {
+        let (status, text) = ask(&server, "GET", "/v1/ops/audit?operator=process&action=reload-keys", Some(&root), "");
+        assert_eq!(status, 200, "{text}");
+        let page: Value = serde_json::from_str(text.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let entries = page["entries"].as_array().unwrap().clone();
+        if entries.len() == 2 {
+            break (entries, text);
+        }
+        assert!(watch.elapsed() < Duration::from_secs(20), "{page}");
+    };
+    let [last, first] = entries.as_slice() else { unreachable!() };
+    assert_eq!((&first["after"]["added"], &first["after"]["keys"]), (&serde_json::json!(["new"]), &3.into()), "{first}");
+    let gone = [&last["after"]["removed"], &last["after"]["changed"]];
+    assert!(gone.iter().any(|names| **names == serde_json::json!(["old"])), "{last}");
+    assert_eq!(last["why"], "the file has changed");
+    let stored = std::fs::read_to_string(&file).unwrap();
+    for secret in [&root, &old, &new].map(|token| token.rsplit('_').next().unwrap().to_owned()) {
+        assert!(!text.contains(&secret));
+    }
+    for hash in stored.lines().filter_map(|line| line.strip_prefix("hash = ")) {
+        assert!(!text.contains(hash.trim_matches('"').trim_start_matches("sha256:")), "not even a hash");
+    }
 }
 
 #[test]

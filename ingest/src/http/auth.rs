@@ -98,7 +98,7 @@ impl Namespaces {
 }
 
 /// Who asks. Handlers take it as an argument; cheap to clone.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// Name of the key, for logs, limits and the audit log; never the key itself.
     pub name: Arc<str>,
@@ -121,6 +121,15 @@ impl Caller {
         self.in_namespace(namespace)
     }
 
+    /// Whether the caller may know of what belongs to `namespace`; `None`: to all of them, or nobody
+    /// knows. For lists, and for what is answered as if it did not exist.
+    pub fn sees(&self, namespace: Option<&str>) -> bool {
+        match &*self.namespaces {
+            Namespaces::All => true,
+            only @ Namespaces::Only(_) => namespace.is_some_and(|namespace| only.has(namespace)),
+        }
+    }
+
     /// 403 unless the caller has `role` in every namespace.
     pub fn may_everywhere(&self, role: Role) -> Result<(), Problem> {
         self.has(&[role])?;
@@ -139,7 +148,8 @@ impl Caller {
         Err(Problem::forbidden(&format!("this needs the role `{}`, which the key does not have", names.join("` or `"))))
     }
 
-    fn in_namespace(&self, namespace: &str) -> Result<(), Problem> {
+    /// 403 unless the key is for `namespace`: where the layer has checked the roles.
+    pub fn in_namespace(&self, namespace: &str) -> Result<(), Problem> {
         if self.namespaces.has(namespace) {
             return Ok(());
         }
@@ -328,6 +338,8 @@ mod tests {
             assert!(one.may(role, "vide").is_err());
             assert!(one.may_everywhere(role).is_err());
             assert!(Caller::local().may_everywhere(role).is_ok());
+            assert!(one.sees(Some("video")) && !one.sees(Some("vide")) && !one.sees(None));
+            assert!(Caller::local().sees(None) && Caller::local().sees(Some("vide")));
         }
         assert_eq!(Role::parse("admin"), None);
     }

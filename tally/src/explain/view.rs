@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use schema::{Choice, Counts, Fact, FactKey, Kind, Micros, Reason, Register};
+use schema::{Choice, Counts, Fact, FactKey, Kind, Micros, Reason, Register, Status, StatusRow};
 use serde::{Deserialize, Serialize};
 use store::{
     Settings,
@@ -43,6 +43,10 @@ pub struct Explanation {
     pub counter: Option<CounterView>,
     /// The member's own list; `null`: the kind has no users, or there is no row.
     pub index: Option<IndexView>,
+    /// What an operator has said of the target.
+    pub target_status: StatusView,
+    /// What an operator has said of the user; `null`: the kind's members are no users.
+    pub user_status: Option<StatusView>,
     /// What the journal says of this fact.
     pub journal: JournalView,
     /// Every change answered before this store time is counted.
@@ -152,6 +156,27 @@ pub struct IndexView {
     pub version: MicrosText,
     /// Whether it is the fact's.
     pub agrees: bool,
+}
+
+/// A status as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StatusView {
+    /// `open`, `closed` or `gone`; `active` or `suspended`.
+    pub status: Status,
+    /// Since when, in store time; `null`: never set.
+    pub since: Option<MicrosText>,
+    /// The hide run of a suspension.
+    pub run: Option<String>,
+}
+
+impl StatusView {
+    fn of(row: Option<StatusRow>, usual: Status) -> Self {
+        Self {
+            status: row.map_or(usual, |row| row.status),
+            since: row.map(|row| text(row.version)),
+            run: row.and_then(|row| row.run).map(|run| run.to_string()),
+        }
+    }
 }
 
 /// What the journal says.
@@ -279,6 +304,8 @@ pub(super) fn of(key: &FactKey, kind: Option<&Kind>, settings: &Settings, explai
             version: text(row.version),
             agrees: *row == schema::IndexRow::from(e.fact.choice),
         }),
+        target_status: StatusView::of(e.target_status, Status::Open),
+        user_status: e.user_status.map(|row| StatusView::of(row, Status::Active)),
         journal: JournalView {
             intents: e.intents.iter().map(|found| intent(kind, settings, found)).collect(),
             whole: e.journal_whole,

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use schema::Micros;
+use schema::{Micros, Status};
 
-use super::view::{Explanation, FactView, IntentView};
+use super::view::{Explanation, FactView, IntentView, StatusView};
 use crate::times::{said, span};
 
 /// `e` with its summary and its lines.
@@ -23,7 +23,25 @@ fn when(at: &str, now: &str) -> String {
     format!("{} ({} ago)", said(micros(at)), span(micros(now).saturating_sub(micros(at))))
 }
 
+/// What holds of the fact, and what is unusual about its target and user.
 fn summary(e: &Explanation) -> String {
+    let mut out = fact_summary(e);
+    if e.target_status.status != Status::Open {
+        out += &format!("; the target is {}", e.target_status.status.name());
+    }
+    if let Some(user) = e.user_status.as_ref().filter(|user| user.status != Status::Active) {
+        out += &format!("; the user is {}", user.status.name());
+    }
+    out
+}
+
+fn status(view: &StatusView, now: &str) -> String {
+    let since = view.since.as_ref().map_or_else(|| ", never set".to_owned(), |at| format!(" since {}", when(at, now)));
+    let run = view.run.as_ref().map(|run| format!("; run {run} hides their facts")).unwrap_or_default();
+    format!("{}{since}{run}", view.status.name())
+}
+
+fn fact_summary(e: &Explanation) -> String {
     let (member, target, kind) = (&e.member, &e.target, &e.kind);
     let Some(fact) = &e.fact else {
         let pending = if e.pending.is_empty() { "nothing pending" } else { "a change is pending" };
@@ -92,6 +110,10 @@ fn lines(e: &Explanation) -> Vec<String> {
     let mut line = |name: &str, text: String| out.push(format!("  {:<9} {text}", format!("{name}:")));
     if let Some(fact) = &e.fact {
         line("fact", registers(fact, &e.now));
+    }
+    line("target", status(&e.target_status, &e.now));
+    if let Some(user) = &e.user_status {
+        line("user", status(user, &e.now));
     }
     let s = &e.stored;
     line(
@@ -175,7 +197,7 @@ fn intent_line(i: &IntentView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use schema::{Fact, FactKey, IndexRow, KindName, Member, Reason, Register, RootHead, Shard, TargetKey};
+    use schema::{Fact, FactKey, IndexRow, KindName, Member, Reason, Register, RootHead, Shard, StatusRow, TargetKey};
     use store::{Settings, protocol::Explained};
 
     use super::*;
@@ -203,6 +225,8 @@ mod tests {
             due: None,
             shown: None,
             index: Some(IndexRow::from(fact.choice)),
+            target_status: None,
+            user_status: Some(None),
             intents: Vec::new(),
             journal_whole: true,
             complete_until: 4_000_000,
@@ -252,5 +276,29 @@ mod tests {
         for (kind, fact, counted, text) in cases {
             assert_eq!(summary_of(kind, &stored(fact, counted)), text);
         }
+    }
+
+    #[test]
+    fn statuses_are_said_and_unusual_ones_in_the_first_sentence_too() {
+        let like = Fact::of(Register::Choice, 2_000_000, 1, 1_000_000);
+        let row = |status, run| Some(StatusRow { version: 4_000_000, status, run });
+        let at = "since 1970-01-01 00:00:04.000 UTC (1.0 s ago)";
+        let words = |explained: &Explained| {
+            let settings = Settings::default();
+            with_words(view::of(&key("like"), settings.kinds.get("like"), &settings, explained)).words.join("\n")
+        };
+        let usual = words(&stored(like, true));
+        assert!(usual.contains("target:   open, never set") && usual.contains("user:     active, never set"), "{usual}");
+        let of_both = Explained {
+            target_status: row(Status::Gone, None),
+            user_status: Some(row(Status::Suspended, Some(7))),
+            ..stored(like, true)
+        };
+        let both = words(&of_both);
+        assert!(both.lines().next().unwrap().ends_with("; the target is gone; the user is suspended"), "{both}");
+        assert!(both.contains(&format!("target:   gone {at}\n")), "{both}");
+        assert!(both.contains(&format!("user:     suspended {at}; run 7 hides their facts\n")), "{both}");
+        let comment = words(&Explained { target_status: row(Status::Open, None), user_status: None, ..stored(like, true) });
+        assert!(comment.contains(&format!("target:   open {at}")) && !comment.contains("user:"), "{comment}");
     }
 }

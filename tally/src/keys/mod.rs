@@ -6,7 +6,7 @@ mod ring;
 mod token;
 
 pub use command::run;
-pub use ring::KeyRing;
+pub use ring::{KeyChanges, KeyRing};
 
 /// A text that is never shown: not in logs, messages or `Debug`.
 #[derive(Clone, PartialEq, Eq)]

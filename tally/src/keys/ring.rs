@@ -17,6 +17,7 @@ use super::{
     token,
 };
 
+#[derive(PartialEq)]
 struct Entry {
     hash: token::Hash,
     expires: Option<Micros>,
@@ -36,6 +37,36 @@ impl Keys {
         };
         Self(checked.into_iter().map(entry).collect())
     }
+
+    /// Names of those that are in `self` and, by `other`'s entry of the same id, wanted; in order.
+    fn names(&self, other: &Self, wanted: impl Fn(&Entry, Option<&Entry>) -> bool) -> Vec<String> {
+        let found = self.0.iter().filter(|(id, entry)| wanted(entry, other.0.get(*id)));
+        let mut names: Vec<String> = found.map(|(_, entry)| entry.caller.name.to_string()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// What another reading of the file changed: names only, in order.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct KeyChanges {
+    /// Keys in force before.
+    pub before: usize,
+    /// Keys in force now.
+    pub count: usize,
+    /// New ones.
+    pub added: Vec<String>,
+    /// Those that are gone.
+    pub removed: Vec<String>,
+    /// Those whose name, rights, end or secret are others than before.
+    pub changed: Vec<String>,
+}
+
+impl KeyChanges {
+    /// Whether anything is other than before.
+    pub fn any(&self) -> bool {
+        [&self.added, &self.removed, &self.changed].iter().any(|names| !names.is_empty())
+    }
 }
 
 /// The keys of a file.
@@ -49,21 +80,27 @@ impl KeyRing {
     /// Reads the file; without any key nobody could come in, so that is an error too.
     pub fn open(path: &Path, clock: Arc<dyn Clock>) -> Result<Self, String> {
         let ring = Self { path: path.to_owned(), keys: ArcSwap::default(), clock };
-        match ring.reload()? {
+        match ring.reload()?.count {
             0 => Err(format!("{} holds no keys; `tally key new` makes one", path.display())),
             _ => Ok(ring),
         }
     }
 
-    /// Reads the file again; on an error the keys stay as they are. The number of keys.
-    pub fn reload(&self) -> Result<usize, String> {
+    /// Reads the file again; on an error the keys stay as they are.
+    pub fn reload(&self) -> Result<KeyChanges, String> {
         let (_, checked) = KeyFile::load(&self.path)?;
         if let Some(warning) = too_open(&self.path) {
             tracing::warn!("{warning}");
         }
-        let count = checked.len();
-        self.keys.store(Arc::new(Keys::new(checked)));
-        Ok(count)
+        let now = Arc::new(Keys::new(checked));
+        let before = self.keys.swap(now.clone());
+        Ok(KeyChanges {
+            before: before.0.len(),
+            count: now.0.len(),
+            added: now.names(&before, |_, other| other.is_none()),
+            removed: before.names(&now, |_, other| other.is_none()),
+            changed: now.names(&before, |entry, other| other.is_some_and(|other| other != entry)),
+        })
     }
 }
 
@@ -144,7 +181,15 @@ mod tests {
         assert!(ring.reload().is_err());
         assert_eq!(name(&first).as_deref(), Some("first"), "a broken file keeps the old keys");
         KeyFile { keys: vec![stored(&never, "fourth")] }.save(&path).unwrap();
-        assert_eq!(ring.reload(), Ok(1));
+        let names = |names: &[&str]| names.iter().map(|&n| n.to_owned()).collect::<Vec<_>>();
+        let changes = ring.reload().unwrap();
+        assert_eq!((changes.before, changes.count, changes.any()), (3, 1, true));
+        assert_eq!((changes.added, changes.removed), (names(&["fourth"]), names(&["first", "second", "third"])));
+        KeyFile { keys: vec![StoredKey { disabled: true, ..stored(&never, "fourth") }] }.save(&path).unwrap();
+        assert_eq!(ring.reload().unwrap().changed, names(&["fourth"]));
+        KeyFile { keys: vec![stored(&never, "fourth")] }.save(&path).unwrap();
+        assert!(ring.reload().unwrap().any());
+        assert!(!ring.reload().unwrap().any(), "the same file again");
         assert_eq!((name(&first), name(&never).as_deref()), (None, Some("fourth")));
     }
 }

@@ -19,6 +19,8 @@ const REMEMBERED: usize = 32;
 pub struct Job {
     id: u64,
     what: String,
+    /// Whose target it is about; `None`: everybody's.
+    namespace: Option<String>,
     progress: Progress,
     result: OnceLock<Result<Report, String>>,
 }
@@ -73,6 +75,11 @@ impl Job {
         self.id
     }
 
+    /// The namespace that it is about; `None`: all of them.
+    pub fn namespace(&self) -> Option<&str> {
+        self.namespace.as_deref()
+    }
+
     /// For the work itself.
     pub fn progress(&self) -> &Progress {
         &self.progress
@@ -106,8 +113,9 @@ pub struct Jobs {
 }
 
 impl Jobs {
-    /// Starts `work` in the background; where another job runs, that one is the error.
-    pub fn start<F, W>(&self, what: &str, work: W) -> Result<Arc<Job>, Arc<Job>>
+    /// Starts `work` in the background; where another job runs, that one is the error. `namespace`:
+    /// whose it is, `None` for all of them.
+    pub fn start<F, W>(&self, what: &str, namespace: Option<&str>, work: W) -> Result<Arc<Job>, Arc<Job>>
     where
         F: Future<Output = StoreResult<Report>> + Send,
         W: FnOnce(Arc<Job>) -> F + Send + 'static,
@@ -118,7 +126,8 @@ impl Jobs {
             return Err(running.clone());
         }
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let job = Arc::new(Job { id, what: what.to_owned(), progress: Progress::default(), result: OnceLock::new() });
+        let (what, namespace) = (what.to_owned(), namespace.map(str::to_owned));
+        let job = Arc::new(Job { id, what, namespace, progress: Progress::default(), result: OnceLock::new() });
         list.push_back(job.clone());
         if list.len() > REMEMBERED {
             list.pop_front();
@@ -164,12 +173,12 @@ mod tests {
         let jobs = Jobs::default();
         let (release, wait) = tokio::sync::oneshot::channel::<()>();
         let first = jobs
-            .start("verify", |_| async {
+            .start("verify", None, |_| async {
                 wait.await.ok();
                 Ok(Report { facts: 7, ..Report::default() })
             })
             .unwrap_or_else(|_| panic!("nothing runs yet"));
-        let refused = jobs.start("rebuild", |_| async { Ok(Report::default()) });
+        let refused = jobs.start("rebuild", None, |_| async { Ok(Report::default()) });
         assert_eq!(refused.err().map(|j| j.id()), Some(first.id()));
         assert_eq!(first.view(true).state, JobState::Running);
         release.send(()).unwrap();
@@ -178,7 +187,7 @@ mod tests {
         }
         assert_eq!(first.view(true).report.map(|r| r.facts), Some(7));
         assert!(first.view(false).report.is_none());
-        let second = jobs.start("verify", |_| async { Err(StoreError::Unavailable("away".into())) });
+        let second = jobs.start("verify", None, |_| async { Err(StoreError::Unavailable("away".into())) });
         let second = second.unwrap_or_else(|_| panic!("the first has ended"));
         while second.view(false).state == JobState::Running {
             tokio::task::yield_now().await;

@@ -23,7 +23,7 @@ pub use node::{Node, Opening};
 pub use ops::{ACCESS, OpsApi, OrderBody, RunView, TopEntry, order};
 pub use parts::{Parts, ingest_settings, rebuilder_settings};
 use prometheus::Registry;
-use reload::{ReloadMetrics, Watched};
+use reload::{ReloadMetrics, Reloaded, Watched};
 use store::clock::SystemClock;
 pub use tls::Tls;
 use tokio::{
@@ -72,7 +72,7 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
     let mut watched = Vec::new();
     let tls = Tls::load(config.tls_cert.as_deref(), config.tls_key.as_deref())?;
     if let (Some(tls), Some(certificate), Some(key)) = (tls.clone(), &config.tls_cert, &config.tls_key) {
-        let read = move || tls.reload().map(|()| "the certificate".to_owned());
+        let read = move || tls.reload().map(|(before, now)| Reloaded::certificate(&before, &now));
         watched.push(Watched::new("tls", vec![certificate.clone(), key.clone()], read));
     }
     let authority = keys(config, &mut watched)?;
@@ -92,7 +92,8 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
     }
     let router = ingest::http::router(api.clone(), ops.router()).merge(openapi::router());
     let closing = CancellationToken::new();
-    tokio::spawn(reload::watch(watched, hangup, reloads, closing.clone()));
+    let (changes, changed) = reload::changes();
+    tokio::spawn(reload::watch(watched, hangup, reloads, changes, closing.clone()));
     let listening = tokio::spawn(listen::serve(listener, tls, router, limits, closing.clone()));
     let opened = tokio::select! {
         opened = Node::open(config, Opening::Serve) => opened?,
@@ -101,11 +102,16 @@ async fn serve(config: &Config, stop: CancellationToken) -> Result<(), Failure> 
     let parts = Parts::start(config, opened, &registry).await?;
     ops.open(parts.ops());
     api.open(parts.ingest().clone());
+    let recording = tokio::spawn(reload::record(parts.operator().clone(), changed));
     tracing::info!("ready");
     stop.cancelled().await;
     tracing::info!("stopping: no new connections, finishing what is open");
     closing.cancel();
     listening.await.expect("a panic has ended the process before");
+    // What it waits for is in the log, too; a store that is away must not hold up the end.
+    if tokio::time::timeout(CLOSE, recording).await.is_err() {
+        tracing::warn!("the audit log may lack a change of keys or certificates");
+    }
     parts.stop(CLOSE).await;
     tracing::info!("stopped");
     Ok(())
@@ -138,7 +144,7 @@ fn keys(config: &Config, watched: &mut Vec<Watched>) -> Result<Option<Arc<dyn Au
     let Some(path) = &config.keys else { return Ok(None) };
     let ring = Arc::new(KeyRing::open(path, Arc::new(SystemClock::starting_at(0))).map_err(Failure::usage)?);
     let again = ring.clone();
-    let read = move || again.reload().map(|count| format!("{count} keys"));
+    let read = move || again.reload().map(|changes| Reloaded::keys(&changes));
     watched.push(Watched::new("keys", vec![path.clone()], read));
     Ok(Some(ring))
 }

@@ -117,7 +117,7 @@ fn shared_answers() -> Value {
         ("405", "The route does not take that method.", "Allow", "The methods that it takes."),
         ("408", "The body did not arrive in time.", "", ""),
         ("409", "Not as things stand now; `detail` says why.", "", ""),
-        ("410", "The target is gone.", "", ""),
+        ("410", "The target is gone, or the run is forgotten.", "", ""),
         ("413", "The body is larger than 1 MiB, or 16 MiB where it names members to hide.", "", ""),
         ("415", "The body is not `application/json`.", "", ""),
         ("422", "The store refuses it as it is.", "", ""),

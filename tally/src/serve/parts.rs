@@ -88,7 +88,8 @@ impl Parts {
         let failed = |e: store::StoreError| Failure::unreachable(e.to_string());
         let switches = [counting.clone(), sweeping.clone(), rebuilding.clone()];
         let control = Control::load(protocol.clone(), ingest.gate().clone(), switches).await.map_err(failed)?;
-        let operator = Operator::new(protocol.clone(), Arc::new(ByIngest(ingest.clone())), OperatorSettings::default());
+        let runs = OperatorSettings { retention: config.run_retention, ..OperatorSettings::default() };
+        let operator = Operator::new(protocol.clone(), Arc::new(ByIngest(ingest.clone())), runs);
         operator.recover().await.map_err(failed)?;
         let cache = ingest.clone();
         let aggregator = Aggregator::new(protocol.clone(), bus.clone(), settings)
@@ -124,6 +125,7 @@ impl Parts {
                     // A run may be cut off at any await: the next process goes on with it.
                     tokio::select! {
                         () = operator.run() => {}
+                        () = operator.retain() => {}
                         () = stop.cancelled() => {}
                     }
                 }
@@ -136,6 +138,11 @@ impl Parts {
     /// The way in.
     pub fn ingest(&self) -> &Ingest {
         &self.ingest
+    }
+
+    /// What operators do.
+    pub fn operator(&self) -> &Operator {
+        &self.operator
     }
 
     /// The protocol below.

@@ -1,4 +1,5 @@
-//! Files that are read again while the server runs: keys and certificates.
+//! Files that are read again while the server runs: keys and certificates; what that changed is in the
+//! audit log.
 
 use std::{
     os::unix::fs::MetadataExt,
@@ -7,11 +8,25 @@ use std::{
     time::Duration,
 };
 
+use operator::{Operator, Who};
 use prometheus::{IntCounterVec, Opts, Registry};
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use serde_json::{Value, json};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::mpsc,
+};
 use tokio_util::sync::CancellationToken;
 
-use crate::failure::Failure;
+use crate::{failure::Failure, keys::KeyChanges};
+
+/// Changes that wait for the audit log while the store is being opened, or is away.
+const WAITING: usize = 64;
+/// Names that one entry of the audit log has; all are counted.
+const LISTED: usize = 100;
+/// Attempts at writing an entry, and the pause between.
+const ATTEMPTS: u32 = 30;
+/// Who the audit log says it was: no key, but the process itself.
+const WHO: &str = "process";
 
 /// How often files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
@@ -45,28 +60,86 @@ fn stamp(path: &Path) -> Stamp {
     Some((meta.ino(), meta.len(), meta.mtime(), meta.mtime_nsec()))
 }
 
+/// What another reading made of what was in force.
+pub struct Reloaded {
+    /// What is in force now, in a few words.
+    pub said: String,
+    /// What was in force and what is, for the audit log; `None`: it is the same.
+    pub change: Option<(Value, Value)>,
+}
+
+impl Reloaded {
+    /// Of keys: their names, never what they are compared with.
+    pub fn keys(changes: &KeyChanges) -> Self {
+        let names = |names: &[String]| json!(names[..names.len().min(LISTED)]);
+        let (added, removed, changed) = (&changes.added, &changes.removed, &changes.changed);
+        let after = json!({
+            "keys": changes.count,
+            "added": names(added), "removed": names(removed), "changed": names(changed),
+            "number": { "added": added.len(), "removed": removed.len(), "changed": changed.len() },
+        });
+        let change = changes.any().then(|| (json!({ "keys": changes.before }), after));
+        Self { said: format!("{} keys", changes.count), change }
+    }
+
+    /// Of a certificate, by the fingerprints of its chain.
+    pub fn certificate(before: &[String], now: &[String]) -> Self {
+        let change = (before != now).then(|| (json!({ "sha256": before }), json!({ "sha256": now })));
+        Self { said: "the certificate".to_owned(), change }
+    }
+}
+
+/// A change that the audit log is to have.
+pub struct Change {
+    what: &'static str,
+    why: &'static str,
+    before: Value,
+    after: Value,
+}
+
+/// Where changes wait until the store is open.
+pub fn changes() -> (mpsc::Sender<Change>, mpsc::Receiver<Change>) {
+    mpsc::channel(WAITING)
+}
+
+/// Writes changes into the audit log as they come, until there can be no more.
+pub async fn record(operator: Operator, mut changes: mpsc::Receiver<Change>) {
+    while let Some(Change { what, why, before, after }) = changes.recv().await {
+        let who = Who { key: WHO.to_owned(), why: why.to_owned(), ..Who::default() };
+        let action = format!("reload-{what}");
+        let mut attempt = 1;
+        while let Err(error) = operator.audit(&who, &action, "this server", before.clone(), after.clone()).await {
+            if attempt == ATTEMPTS {
+                tracing::error!(%error, %before, %after, "{action} is not in the audit log");
+                break;
+            }
+            attempt += 1;
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+}
+
 /// Files that belong together, and how they are read.
 pub struct Watched {
     what: &'static str,
     paths: Vec<PathBuf>,
     seen: Vec<Stamp>,
-    reload: Arc<dyn Fn() -> Result<String, String> + Send + Sync>,
+    reload: Arc<dyn Fn() -> Result<Reloaded, String> + Send + Sync>,
 }
 
 impl Watched {
-    /// `what` is one of the labels. `reload` says in a few words what is in force now, or why what was
-    /// there stays. Made *before* the first reading, so that no change falls between.
+    /// `what` is one of the labels. `reload` says what is in force now, or why what was there stays. Made *before* the first reading, so that no change falls between.
     pub fn new(
         what: &'static str,
         paths: Vec<PathBuf>,
-        reload: impl Fn() -> Result<String, String> + Send + Sync + 'static,
+        reload: impl Fn() -> Result<Reloaded, String> + Send + Sync + 'static,
     ) -> Self {
         let seen = paths.iter().map(|p| stamp(p)).collect();
         Self { what, paths, seen, reload: Arc::new(reload) }
     }
 
     /// Reads again if something changed, or in any case.
-    async fn look(&mut self, in_any_case: bool, metrics: &ReloadMetrics) {
+    async fn look(&mut self, in_any_case: bool, metrics: &ReloadMetrics, changes: &mpsc::Sender<Change>) {
         // Before reading: a change in the meantime is seen at the next look.
         let now: Vec<Stamp> = self.paths.iter().map(|p| stamp(p)).collect();
         if now == self.seen && !in_any_case {
@@ -76,8 +149,14 @@ impl Watched {
         let reload = self.reload.clone();
         let read = tokio::task::spawn_blocking(move || reload()).await.expect("a panic has ended the process before");
         let result = match read {
-            Ok(done) => {
-                tracing::info!("read again: {done}");
+            Ok(Reloaded { said, change }) => {
+                tracing::info!("read again: {said}");
+                if let Some((before, after)) = change {
+                    let why = if in_any_case { "SIGHUP" } else { "the file has changed" };
+                    if changes.try_send(Change { what: self.what, why, before, after }).is_err() {
+                        tracing::error!("too many changes wait for the audit log; this one is not in it: {said}");
+                    }
+                }
                 "done"
             }
             Err(error) => {
@@ -96,7 +175,13 @@ pub fn hangup() -> Result<Signal, Failure> {
 }
 
 /// Looks each second and at SIGHUP, until `stop`.
-pub async fn watch(mut files: Vec<Watched>, mut hangup: Signal, metrics: ReloadMetrics, stop: CancellationToken) {
+pub async fn watch(
+    mut files: Vec<Watched>,
+    mut hangup: Signal,
+    metrics: ReloadMetrics,
+    changes: mpsc::Sender<Change>,
+    stop: CancellationToken,
+) {
     loop {
         let asked = tokio::select! {
             () = stop.cancelled() => return,
@@ -104,7 +189,7 @@ pub async fn watch(mut files: Vec<Watched>, mut hangup: Signal, metrics: ReloadM
             got = hangup.recv() => got.is_some(),
         };
         for file in &mut files {
-            file.look(asked, &metrics).await;
+            file.look(asked, &metrics, &changes).await;
         }
     }
 }
@@ -126,21 +211,37 @@ mod tests {
             counted.fetch_add(1, Ordering::SeqCst);
             let text = std::fs::read_to_string(&place).map_err(|e| e.to_string())?;
             read.store(text.parse().map_err(|_| "not a number".to_owned())?, Ordering::SeqCst);
-            Ok("a number".to_owned())
+            Ok(Reloaded { said: "a number".to_owned(), change: Some((json!(1), json!(text.len()))) })
         });
         let registry = Registry::new();
         let metrics = ReloadMetrics::register(&registry).unwrap();
+        let (changes, mut changed) = changes();
         let count = |result| metrics.0.with_label_values(&["keys", result]).get();
-        watched.look(false, &metrics).await;
+        watched.look(false, &metrics, &changes).await;
         assert_eq!(reads.load(Ordering::SeqCst), 0, "nothing changed");
         std::fs::write(&path, "22").unwrap();
-        watched.look(false, &metrics).await;
-        watched.look(false, &metrics).await;
+        watched.look(false, &metrics, &changes).await;
+        watched.look(false, &metrics, &changes).await;
         assert_eq!((reads.load(Ordering::SeqCst), count("done"), count("failed")), (1, 1, 0));
         std::fs::write(&path, "broken").unwrap();
-        watched.look(false, &metrics).await;
+        watched.look(false, &metrics, &changes).await;
         assert_eq!((count("done"), count("failed")), (1, 1));
-        watched.look(true, &metrics).await;
+        watched.look(true, &metrics, &changes).await;
         assert_eq!(count("failed"), 2, "asked by signal");
+        let change = changed.try_recv().unwrap();
+        assert_eq!((change.what, change.why, change.after), ("keys", "the file has changed", json!(2)));
+        assert!(changed.try_recv().is_err(), "a reading that failed changes nothing");
+    }
+
+    #[test]
+    fn names_are_listed_up_to_a_bound_and_what_is_the_same_is_no_change() {
+        let name = |n: usize| format!("k{n}");
+        let changes = KeyChanges { count: 500, added: (0..500).map(name).collect(), ..KeyChanges::default() };
+        let (_, after) = Reloaded::keys(&changes).change.unwrap();
+        assert_eq!(after["added"].as_array().map(Vec::len), Some(LISTED));
+        assert_eq!(after["number"]["added"], 500);
+        assert!(Reloaded::keys(&KeyChanges { before: 3, count: 3, ..KeyChanges::default() }).change.is_none());
+        let one = ["a".to_owned()];
+        assert!(Reloaded::certificate(&one, &one).change.is_none() && Reloaded::certificate(&one, &[]).change.is_some());
     }
 }

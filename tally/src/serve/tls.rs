@@ -11,16 +11,25 @@ use rustls::{
     crypto::ring,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
 };
+use sha2::{Digest, Sha256};
 use tokio_rustls::TlsAcceptor;
 
 use crate::failure::Failure;
+
+/// Certificates of a chain that are named by their fingerprints.
+const LISTED: usize = 10;
 
 /// The certificate in use. Cheap to clone; all copies see a new one.
 #[derive(Clone)]
 pub struct Tls {
     certificate: PathBuf,
     key: PathBuf,
-    current: Arc<ArcSwap<ServerConfig>>,
+    current: Arc<ArcSwap<Current>>,
+}
+
+struct Current {
+    config: Arc<ServerConfig>,
+    fingerprints: Vec<String>,
 }
 
 impl Tls {
@@ -39,17 +48,24 @@ impl Tls {
 
     /// What takes the next handshake.
     pub fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.current.load_full())
+        TlsAcceptor::from(self.current.load().config.clone())
     }
 
-    /// Reads the files again; what cannot be used changes nothing.
-    pub fn reload(&self) -> Result<(), String> {
-        self.current.store(Arc::new(read(&self.certificate, &self.key)?));
-        Ok(())
+    /// Reads the files again; what cannot be used changes nothing. SHA-256 of each certificate of the
+    /// chain, before and now.
+    pub fn reload(&self) -> Result<(Vec<String>, Vec<String>), String> {
+        let now = read(&self.certificate, &self.key)?;
+        let fingerprints = now.fingerprints.clone();
+        let before = self.current.swap(Arc::new(now));
+        Ok((before.fingerprints.clone(), fingerprints))
     }
 }
 
-fn read(certificate: &Path, key: &Path) -> Result<ServerConfig, String> {
+fn fingerprint(certificate: &CertificateDer<'_>) -> String {
+    Sha256::digest(certificate).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+fn read(certificate: &Path, key: &Path) -> Result<Current, String> {
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(certificate)
         .and_then(Iterator::collect)
         .map_err(|e| format!("`tls_cert` {}: no certificate in PEM: {e}", certificate.display()))?;
@@ -57,10 +73,12 @@ fn read(certificate: &Path, key: &Path) -> Result<ServerConfig, String> {
         // Nothing of a key's file goes into a message.
         format!("`tls_key` {}: cannot be read as a private key in PEM", key.display())
     })?;
-    ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+    let fingerprints = chain.iter().take(LISTED).map(fingerprint).collect();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|e| format!("TLS: {e}"))?
         .with_no_client_auth()
         .with_single_cert(chain, secret)
-        .map_err(|e| format!("`tls_cert` {} and `tls_key` {}: {e}", certificate.display(), key.display()))
+        .map_err(|e| format!("`tls_cert` {} and `tls_key` {}: {e}", certificate.display(), key.display()))?;
+    Ok(Current { config: Arc::new(config), fingerprints })
 }

@@ -50,7 +50,7 @@ pub fn body_problem(rejection: JsonRejection) -> Problem {
             let detail = "send the body as `Content-Type: application/json`";
             Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "content-type", detail)
         }
-        _ => Problem::bad("body", "body", rejection.body_text()),
+        _ => Problem::unread("body", &rejection.body_text()),
     }
 }
 
@@ -59,6 +59,7 @@ pub fn refused(refused: Refused) -> Problem {
     match refused {
         Refused::Bad { field, detail } => Problem::bad("bad-order", field, detail),
         Refused::NoRun(_) => Problem::new(StatusCode::NOT_FOUND, "unknown-run", &refused.to_string()),
+        Refused::Forgotten { .. } => Problem::new(StatusCode::GONE, "run-forgotten", &refused.to_string()),
         Refused::Conflict(detail) => Problem::new(StatusCode::CONFLICT, "conflict", &detail),
         Refused::Full(_) => Problem::no_capacity(&refused.to_string()),
         Refused::Store(error) => error.into(),

@@ -4,10 +4,10 @@ use axum::{
     Json,
     extract::{Query, State, rejection::QueryRejection},
 };
-use ingest::http::{Caller, Problem, Role};
+use ingest::http::{Caller, Problem};
 use serde::Deserialize;
 
-use super::{OpsApi, query_problem};
+use super::OpsApi;
 use crate::explain::{Explanation, explain, key};
 
 /// Query of `GET /v1/ops/explain`.
@@ -26,8 +26,8 @@ pub(super) async fn get(
     query: Result<Query<ExplainQuery>, QueryRejection>,
 ) -> Result<Json<Explanation>, Problem> {
     let ops = api.ops()?;
-    let Query(q) = query.map_err(|e| query_problem("query", e.body_text()))?;
-    caller.may(Role::Operate, &q.namespace)?;
+    let Query(q) = query.map_err(|e| Problem::unread("query", &e.body_text()))?;
+    caller.in_namespace(&q.namespace)?;
     let kinds = &ops.protocol.settings().kinds;
     let key = key(kinds, &q.namespace, &q.target, &q.kind, &q.member);
     let key = key.map_err(|(field, why)| match field {

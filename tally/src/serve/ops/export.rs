@@ -31,7 +31,7 @@ pub(super) async fn get(
     query: Result<Query<ExportQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let ops = api.ops()?;
-    let Query(query) = query.map_err(|e| query_problem("query", e.body_text()))?;
+    let Query(query) = query.map_err(|e| Problem::unread("query", &e.body_text()))?;
     let namespace = Namespace::parse(&query.namespace).map_err(|e| query_problem("namespace", e))?;
     caller.may(Role::Operate, namespace.as_str())?;
     let kind = query.kind.as_deref().map(|kind| ops.kind(kind)).transpose()?;

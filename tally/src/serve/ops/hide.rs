@@ -50,7 +50,7 @@ pub struct RunView {
     pub what: String,
     /// The reason that it hides or shows for.
     pub reason: Reason,
-    /// Whose target or user.
+    /// Whose targets or users it changes.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub namespace: Option<String>,
     /// The target whose members these are.
@@ -105,14 +105,15 @@ impl RunView {
     /// The view of a run.
     pub fn of(run: Run) -> Self {
         let size = run.size();
-        let (mut namespace, mut target, mut kind, mut user, mut undoes) = Default::default();
+        let (mut target, mut kind, mut user, mut undoes) = Default::default();
+        let namespace = run.namespace.or_else(|| run.what.namespace().map(str::to_owned));
         let what = match run.what {
             What::Members { target: t, kind: k, .. } => {
-                (namespace, target, kind) = (Some(t.namespace().to_owned()), Some(t.id().to_owned()), Some(k.to_string()));
+                (target, kind) = (Some(t.id().to_owned()), Some(k.to_string()));
                 if run.hides { "hide" } else { "show" }
             }
             What::User { user: u } => {
-                (namespace, user) = (Some(u.namespace().to_owned()), Some(u.id().to_owned()));
+                user = Some(u.id().to_owned());
                 if run.hides { "hide" } else { "show" }
             }
             What::Undo { run, .. } => {
@@ -190,10 +191,10 @@ async fn order(State(api): State<OpsApi>, caller: Caller, body: Body, hides: boo
     Ok(ordered(run))
 }
 
-pub(super) async fn list(State(api): State<OpsApi>, query: QueryParams) -> Result<Response, Problem> {
+pub(super) async fn list(State(api): State<OpsApi>, caller: Caller, query: QueryParams) -> Result<Response, Problem> {
     query.only(&["limit", "cursor"])?;
     let cursor = query.get("cursor")?.map(|text| run_id(&text)).transpose()?;
-    let page = api.ops()?.operator.list(cursor, query.limit()?).await?;
+    let page = api.ops()?.operator.list(cursor, query.limit()?, |namespace| caller.sees(namespace)).await?;
     let runs: Vec<RunView> = page.runs.into_iter().map(RunView::of).collect();
     Ok(Json(json!({ "runs": runs, "next": page.next.map(|id| id.to_string()) })).into_response())
 }
@@ -206,22 +207,11 @@ pub(super) async fn get(
     Ok(Json(RunView::of(own_run(&api.ops()?.operator, &caller, run_id(&id)?).await?)))
 }
 
-/// The run, if the caller may see and change it: its namespace is that of the run it undoes, at the end.
+/// The run, if it is of the caller's namespaces; of others' not even that there is one.
 async fn own_run(operator: &Operator, caller: &Caller, id: u64) -> Result<Run, Problem> {
     let run = operator.get(id).await.map_err(refused)?;
-    let mut what = run.what.clone();
-    loop {
-        match what {
-            What::Members { target, .. } => caller.may(Role::Moderate, target.namespace())?,
-            What::User { user } => caller.may(Role::Moderate, user.namespace())?,
-            // Always an older one, so this ends.
-            What::Undo { run, .. } => {
-                what = operator.get(run).await.map_err(refused)?.what;
-                continue;
-            }
-        }
-        return Ok(run);
-    }
+    let namespace = operator.namespace_of(&run).await?;
+    if caller.sees(namespace.as_deref()) { Ok(run) } else { Err(refused(operator::Refused::NoRun(id))) }
 }
 
 pub(super) async fn undo(

@@ -26,7 +26,7 @@ use axum::{
     response::{IntoResponse, Response},
     routing::{get, post},
 };
-use ingest::http::{Access, Problem, QueryParams, Role, Scope};
+use ingest::http::{Access, Caller, Problem, QueryParams, Role, Scope};
 use operator::Operator;
 use rebuilder::Rebuilder;
 use schema::{KindName, LaneId};
@@ -48,22 +48,26 @@ use super::{
 /// Attempts at counting everything that was answered before a verify begins.
 const DRAIN_ATTEMPTS: u32 = 5;
 
+/// Roles of which one is enough to look at runs and at what is stored of a fact: whoever hides needs
+/// to see what it does, and a suspension is set by `operate` and hides by a run.
+pub(super) const LOOK: &[Role] = &[Role::Moderate, Role::Operate];
+
 /// Who may ask what. A route or method that is not here is refused to everybody.
 pub const ACCESS: &[Access] = &[
     Access::new(Method::POST, "/v1/ops/verify", &[Role::Operate], Scope::Handler),
     Access::new(Method::POST, "/v1/ops/rebuild", &[Role::Operate], Scope::Handler),
-    Access::new(Method::GET, "/v1/ops/reports", &[Role::Operate], Scope::All),
-    Access::new(Method::GET, "/v1/ops/reports/{id}", &[Role::Operate], Scope::All),
-    Access::new(Method::GET, "/v1/ops/jobs", &[Role::Operate], Scope::All),
-    Access::new(Method::GET, "/v1/ops/jobs/{id}", &[Role::Operate], Scope::All),
+    Access::new(Method::GET, "/v1/ops/reports", &[Role::Operate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/reports/{id}", &[Role::Operate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/jobs", &[Role::Operate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/jobs/{id}", &[Role::Operate], Scope::Handler),
     Access::new(Method::GET, "/v1/ops/top", &[Role::Read], Scope::Handler).slow(),
     Access::new(Method::GET, "/v1/ops/backup", &[Role::Operate], Scope::All),
-    Access::new(Method::GET, "/v1/ops/explain", &[Role::Operate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/explain", LOOK, Scope::Handler),
     Access::new(Method::GET, "/v1/ops/export", &[Role::Operate], Scope::Handler).slow(),
     Access::new(Method::POST, "/v1/ops/hide", &[Role::Moderate], Scope::Handler),
     Access::new(Method::POST, "/v1/ops/show", &[Role::Moderate], Scope::Handler),
-    Access::new(Method::GET, "/v1/ops/hide-runs", &[Role::Moderate], Scope::All),
-    Access::new(Method::GET, "/v1/ops/hide-runs/{id}", &[Role::Moderate], Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/hide-runs", LOOK, Scope::Handler),
+    Access::new(Method::GET, "/v1/ops/hide-runs/{id}", LOOK, Scope::Handler),
     Access::new(Method::POST, "/v1/ops/hide-runs/{id}/undo", &[Role::Moderate], Scope::Handler),
     Access::new(Method::POST, "/v1/ops/hide-runs/{id}/cancel", &[Role::Moderate], Scope::Handler),
     Access::new(Method::GET, "/v1/ops/targets/{namespace}/{target}/status", &[Role::Operate], Scope::Handler),
@@ -186,8 +190,8 @@ fn kind_of(protocol: &Protocol, name: &str) -> Result<KindName, Problem> {
     kinds.get(name).map(|k| k.name.clone()).ok_or_else(unknown)
 }
 
-/// 202 with the job and its place, or 409 with the one that runs.
-fn started(job: Result<Arc<Job>, Arc<Job>>) -> Response {
+/// 202 with the job and its place, or 409 with the one that runs, where the caller may know of it.
+fn started(caller: &Caller, job: Result<Arc<Job>, Arc<Job>>) -> Response {
     match job {
         Ok(job) => {
             let place = HeaderValue::try_from(format!("/v1/ops/jobs/{}", job.id())).expect("digits are a header value");
@@ -196,25 +200,34 @@ fn started(job: Result<Arc<Job>, Arc<Job>>) -> Response {
             response
         }
         Err(running) => {
-            let detail = format!("job {} is running; wait for it (GET /v1/ops/jobs/{0}) and try again", running.id());
+            let detail = match caller.sees(running.namespace()) {
+                true => format!("job {} is running; wait for it (GET /v1/ops/jobs/{0}) and try again", running.id()),
+                false => "another job is running; try again later".to_owned(),
+            };
             Problem::new(StatusCode::CONFLICT, "busy", &detail).into_response()
         }
     }
 }
 
-async fn jobs(State(api): State<OpsApi>, query: QueryParams) -> Result<Response, Problem> {
+async fn jobs(State(api): State<OpsApi>, caller: Caller, query: QueryParams) -> Result<Response, Problem> {
     query.only(&[])?;
     let ops = api.ops()?;
-    let jobs: Vec<_> = ops.jobs.all().iter().map(|j| j.view(false)).collect();
+    let jobs: Vec<_> = ops.jobs.all().iter().filter(|j| caller.sees(j.namespace())).map(|j| j.view(false)).collect();
     Ok(Json(json!({ "jobs": jobs })).into_response())
 }
 
-async fn job(State(api): State<OpsApi>, PathPart(id): PathPart<String>, query: QueryParams) -> Result<Response, Problem> {
+async fn job(
+    State(api): State<OpsApi>,
+    caller: Caller,
+    PathPart(id): PathPart<String>,
+    query: QueryParams,
+) -> Result<Response, Problem> {
     query.only(&[])?;
     let job = id.parse().ok().and_then(|id| api.ops().map(|ops| ops.jobs.get(id)).transpose()).transpose()?;
     let unknown = || {
         let detail = "only the last jobs of this process are remembered; GET /v1/ops/jobs lists them";
         Problem::new(StatusCode::NOT_FOUND, "unknown-job", detail)
     };
-    job.map(|j| Json(j.view(true)).into_response()).ok_or_else(unknown)
+    // Of others' not even that there is one.
+    job.filter(|j| caller.sees(j.namespace())).map(|j| Json(j.view(true)).into_response()).ok_or_else(unknown)
 }

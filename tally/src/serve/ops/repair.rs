@@ -18,7 +18,7 @@ use store::Protocol;
 use super::{
     OpsApi,
     asked::{PathPart, Why, refused},
-    query_problem, started,
+    started,
 };
 use crate::{config::duration, report::Format};
 
@@ -81,15 +81,19 @@ pub(super) async fn rebuild(
 }
 
 fn read(body: &[u8]) -> Result<OrderBody, Problem> {
-    serde_json::from_slice(body).map_err(|e| Problem::bad("body", "body", e))
+    serde_json::from_slice(body).map_err(|e| Problem::unread("body", &e.to_string()))
 }
 
 async fn start(api: &OpsApi, caller: &Caller, body: &OrderBody, rebuild: bool) -> Result<Response, Problem> {
     let ops = api.ops()?.clone();
     let order = order(&ops.protocol, body, rebuild)?;
-    match &order.scope {
-        Scope::Target { target, .. } => caller.may(Role::Operate, target.namespace())?,
-        _ => caller.may_everywhere(Role::Operate)?,
+    let namespace = match &order.scope {
+        Scope::Target { target, .. } => Some(target.namespace().to_owned()),
+        _ => None,
+    };
+    match &namespace {
+        Some(namespace) => caller.may(Role::Operate, namespace)?,
+        None => caller.may_everywhere(Role::Operate)?,
     }
     if let Some(why) = ops.rebuilder.refusal(&order).await? {
         return Err(match order.scope {
@@ -102,14 +106,14 @@ async fn start(api: &OpsApi, caller: &Caller, body: &OrderBody, rebuild: bool) -
     let (what, asked) = (order.what(), json!({ "dry_run": order.dry_run, "confirm": order.confirm }));
     let entry = ops.operator.audit(&who, what, &order.scope.to_string(), Value::Null, asked).await.map_err(refused)?;
     let this = ops.clone();
-    let job = ops.jobs.start(what, move |job| async move {
+    let job = ops.jobs.start(what, namespace.as_deref(), move |job| async move {
         this.drain().await?;
         this.rebuilder.run(&order, job.progress()).await
     });
     if let Err(running) = &job {
         ops.operator.audit_failed(&entry, &format!("job {} is running", running.id())).await;
     }
-    Ok(started(job))
+    Ok(started(caller, job))
 }
 
 /// What `body` orders.
@@ -171,11 +175,16 @@ fn scope(protocol: &Protocol, body: &OrderBody, rebuild: bool) -> Result<Scope, 
 }
 
 /// The last runs, without their lists of drift; rebuilds that are not ended; when each part was verified.
-pub(super) async fn reports(State(api): State<OpsApi>, query: QueryParams) -> Result<Response, Problem> {
+/// Parts and unfinished rebuilds are everybody's, so a key for some namespaces is told of none.
+pub(super) async fn reports(State(api): State<OpsApi>, caller: Caller, query: QueryParams) -> Result<Response, Problem> {
     query.only(&[])?;
     let rebuilder = &api.ops()?.rebuilder;
     let mut reports: Vec<Report> = rebuilder.reports(MAX_RUNS).await?;
+    reports.retain(|r| caller.sees(r.namespace()));
     reports.iter_mut().for_each(|r| r.drift.clear());
+    if !caller.sees(None) {
+        return Ok(Json(json!({ "reports": reports, "unfinished": [], "parts_verified_at": [] })).into_response());
+    }
     let (unfinished, parts) = (rebuilder.unfinished().await?, rebuilder.parts().await?);
     Ok(Json(json!({ "reports": reports, "unfinished": unfinished, "parts_verified_at": parts })).into_response())
 }
@@ -191,16 +200,17 @@ pub(super) struct ReportQuery {
 /// One run, with its list of drift.
 pub(super) async fn report(
     State(api): State<OpsApi>,
+    caller: Caller,
     PathPart(id): PathPart<String>,
     query: Result<Query<ReportQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
-    let Query(query) = query.map_err(|e| query_problem("format", e.body_text()))?;
+    let Query(query) = query.map_err(|e| Problem::unread("query", &e.body_text()))?;
     let found = api.ops()?.rebuilder.report(&id).await?;
     let unknown = || {
         let detail = format!("the last {MAX_RUNS} runs are kept; GET /v1/ops/reports lists them");
         Problem::new(StatusCode::NOT_FOUND, "unknown-report", &detail)
     };
-    let report = found.ok_or_else(unknown)?;
+    let report = found.filter(|r| caller.sees(r.namespace())).ok_or_else(unknown)?;
     let format = query.format.unwrap_or(Format::Json);
     // The page holds what others wrote: a browser may run nothing and fetch nothing for it.
     let headers = [

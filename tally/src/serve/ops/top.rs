@@ -59,7 +59,7 @@ pub(super) async fn top(
     query: Result<Query<TopQuery>, QueryRejection>,
 ) -> Result<Response, Problem> {
     let ops = api.ops()?;
-    let Query(query) = query.map_err(|e| query_problem("query", e.body_text()))?;
+    let Query(query) = query.map_err(|e| Problem::unread("query", &e.body_text()))?;
     let namespace = Namespace::parse(&query.namespace).map_err(|e| query_problem("namespace", e))?;
     caller.may(Role::Read, namespace.as_str())?;
     let name = ops.kind(&query.kind)?;

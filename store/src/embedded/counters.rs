@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 use fjall::UserKey as RowKey;
-use schema::{Level, Shard, ShardKey, TargetKey};
+use schema::{CounterRow, Level, Shard, ShardKey, TargetKey};
 
 use super::{
     Embedded, cells, keys,
@@ -17,16 +17,28 @@ const PUT_WEIGHT: usize = 384;
 /// Counter rows begin at shard 1.
 const SHOWN: Shard = Shard(0);
 
-/// Writes the row if its (order, blob) is larger than the stored one's.
-fn put_larger(txn: &mut Txn<'_>, key: RowKey, cell: Vec<u8>) -> StoreResult<()> {
-    if let Some(stored) = txn.get(Table::Counters, &key)? {
-        let old = cells::split_counter(&stored).ok_or_else(|| damaged(Table::Counters, &key))?;
-        if cells::split_counter(&cell).is_none_or(|new| new <= old) {
-            return Ok(());
-        }
+/// A counter write whose bytes were made outside the writer's thread.
+pub(super) struct Put {
+    key: RowKey,
+    cell: Vec<u8>,
+}
+
+impl Put {
+    pub fn new(ShardKey { target, kind, shard }: &ShardKey, row: &CounterRow) -> Self {
+        Self { key: keys::counter(target, kind, *shard).into(), cell: cells::encode_counter(row) }
     }
-    txn.put(Table::Counters, key, cell);
-    Ok(())
+
+    /// Writes the row if its (order, blob) is larger than the stored one's.
+    pub fn run(self, txn: &mut Txn<'_>) -> StoreResult<()> {
+        if let Some(stored) = txn.get(Table::Counters, &self.key)? {
+            let old = cells::split_counter(&stored).ok_or_else(|| damaged(Table::Counters, &self.key))?;
+            if cells::split_counter(&self.cell).is_none_or(|new| new <= old) {
+                return Ok(());
+            }
+        }
+        txn.put(Table::Counters, self.key, self.cell);
+        Ok(())
+    }
 }
 
 /// Adds a stored row to those of its target, whose prefix has this length.
@@ -87,12 +99,8 @@ impl CounterTable for Embedded {
     }
 
     async fn put_counters(&self, puts: &[CounterPut]) -> Vec<StoreResult<()>> {
-        let cell = |put: &CounterPut| {
-            let ShardKey { target, kind, shard } = &put.shard;
-            (RowKey::from(keys::counter(target, kind, *shard)), cells::encode_counter(&put.row))
-        };
-        let cells: Vec<_> = puts.iter().map(cell).collect();
-        let work = move |txn: &mut Txn<'_>| Ok(cells.into_iter().map(|(key, cell)| put_larger(txn, key, cell)).collect());
+        let made: Vec<Put> = puts.iter().map(|put| Put::new(&put.shard, &put.row)).collect();
+        let work = move |txn: &mut Txn<'_>| Ok(made.into_iter().map(|put| put.run(txn)).collect());
         let done = self.writer.call(false, puts.len() * PUT_WEIGHT, work).await;
         done.unwrap_or_else(|e| vec![Err(e); puts.len()])
     }

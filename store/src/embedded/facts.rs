@@ -4,7 +4,7 @@ use std::ops::Bound;
 
 use async_trait::async_trait;
 use fjall::UserKey;
-use schema::{Fact, JournalEntry, LaneId, Member, RootHead, ShardKey, Slot, codec};
+use schema::{CounterRow, Fact, JournalEntry, LaneId, Member, RootHead, ShardKey, Slot, codec};
 
 use super::{
     Embedded,
@@ -13,7 +13,9 @@ use super::{
     rows::{Table, damaged},
     txn::Txn,
 };
-use crate::engine::{FactPage, FactRead, FactTable, FactWrite, FusedLanding, Landing, Seen, StoreResult};
+use crate::engine::{
+    CommitOutcome, FactPage, FactRead, FactTable, FactWrite, FusedLanding, Landing, LedgerCommit, Seen, StoreResult,
+};
 
 /// About what a write holds while it is queued, in bytes.
 const WRITE_WEIGHT: usize = 512;
@@ -176,5 +178,14 @@ impl FusedLanding for Embedded {
             Ok(Landing::Landed)
         };
         self.writer.call(true, weight, work).await
+    }
+
+    async fn commit_counted(
+        &self,
+        leaf: &ShardKey,
+        commit: &LedgerCommit,
+        counter: &CounterRow,
+    ) -> StoreResult<Option<CommitOutcome>> {
+        self.commit_with(leaf, commit, Some(counter)).await.map(Some)
     }
 }

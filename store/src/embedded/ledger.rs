@@ -3,10 +3,10 @@
 use std::ops::Bound;
 
 use async_trait::async_trait;
-use schema::{LedgerHead, LedgerRow, Member, Micros, ShardKey, codec};
+use schema::{CounterRow, LedgerHead, LedgerRow, Member, Micros, ShardKey, codec};
 
 use super::{
-    Embedded, cells, keys,
+    Embedded, cells, counters, keys,
     rows::{Table, damaged},
     txn::Txn,
 };
@@ -71,6 +71,32 @@ fn apply(txn: &mut Txn<'_>, prefix: &[u8], commit: &LedgerCommit) -> StoreResult
         txn.put(Table::Ledger, keys::by_id(prefix, row.member.as_str()), codec::encode_ledger_row(&stored));
     }
     Ok(CommitOutcome::Applied)
+}
+
+impl Embedded {
+    /// The commit, and if it is applied the counter row in the same step.
+    pub(super) async fn commit_with(
+        &self,
+        leaf: &ShardKey,
+        commit: &LedgerCommit,
+        counter: Option<&CounterRow>,
+    ) -> StoreResult<CommitOutcome> {
+        if commit.rows.len() > MAX_COMMIT_MEMBERS {
+            return Err(StoreError::Refused(format!("a commit has at most {MAX_COMMIT_MEMBERS} rows")));
+        }
+        let rows = commit.rows.len() + commit.drop_rows.len() + commit.drop_times.len() + commit.put_times.len() + 2;
+        let counter = counter.map(|row| counters::Put::new(leaf, row));
+        let (prefix, commit) = (keys::shard(leaf), commit.clone());
+        let work = move |txn: &mut Txn<'_>| {
+            let outcome = apply(txn, &prefix, &commit)?;
+            match counter {
+                Some(counter) if outcome == CommitOutcome::Applied => counter.run(txn)?,
+                _ => {}
+            }
+            Ok(outcome)
+        };
+        self.writer.call(false, rows * ROW_WEIGHT, work).await
+    }
 }
 
 #[async_trait]
@@ -139,12 +165,7 @@ impl LedgerTable for Embedded {
     }
 
     async fn commit(&self, leaf: &ShardKey, commit: &LedgerCommit) -> StoreResult<CommitOutcome> {
-        if commit.rows.len() > MAX_COMMIT_MEMBERS {
-            return Err(StoreError::Refused(format!("a commit has at most {MAX_COMMIT_MEMBERS} rows")));
-        }
-        let rows = commit.rows.len() + commit.drop_rows.len() + commit.drop_times.len() + commit.put_times.len() + 1;
-        let (prefix, commit) = (keys::shard(leaf), commit.clone());
-        self.writer.call(false, rows * ROW_WEIGHT, move |txn: &mut Txn<'_>| apply(txn, &prefix, &commit)).await
+        self.commit_with(leaf, commit, None).await
     }
 
     /// In chunks, the head first: a reader in between finds a leaf that has to be built.

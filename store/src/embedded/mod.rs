@@ -65,7 +65,7 @@ impl Default for EmbeddedSettings {
     fn default() -> Self {
         Self {
             cache_bytes: 128 << 20,
-            replay_bytes: 32 << 20,
+            replay_bytes: 64 << 20,
             queue_bytes: 32 << 20,
             group_rows: 4096,
             group_bytes: 4 << 20,

@@ -1,5 +1,6 @@
 //! The suite on this engine, and what only this engine promises.
 
+mod counted;
 mod directory;
 mod durability;
 mod seen;

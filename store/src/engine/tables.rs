@@ -370,6 +370,17 @@ pub enum Landing {
 pub trait FusedLanding: Send + Sync {
     /// Checks that `slot` is open, then writes entry, facts and index rows atomically and durably.
     async fn land(&self, lane: LaneId, slot: Slot, entry: JournalEntry, writes: Vec<FactWrite>) -> StoreResult<Landing>;
+
+    /// Commits as [`LedgerTable::commit`] does and, if it is applied, writes the leaf's counter row with it.
+    /// `None`: this engine does not, and nothing was written.
+    async fn commit_counted(
+        &self,
+        _leaf: &ShardKey,
+        _commit: &LedgerCommit,
+        _counter: &CounterRow,
+    ) -> StoreResult<Option<CommitOutcome>> {
+        Ok(None)
+    }
 }
 
 /// Small operational rows: settings recorded at first start, progress of rebuilds.

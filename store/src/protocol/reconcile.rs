@@ -168,9 +168,8 @@ impl Protocol {
                 return self.put_leaf_counter(leaf, &head).await;
             }
             let commit = self.next_commit(&head, changes, mutant!(self, PartialLeaf));
-            match self.try_commit(leaf, &commit, done).await? {
-                Some(CommitOutcome::Applied) => return self.put_leaf_counter(leaf, &commit.head).await,
-                Some(CommitOutcome::Conflict) | None => {}
+            if self.commit_counted(leaf, &commit, done).await? {
+                return Ok(());
             }
         }
         Err(StoreError::Unavailable(format!(
@@ -241,6 +240,23 @@ impl Protocol {
         }
     }
 
+    /// Commits and writes the counter that belongs to it, in one step where the engine can; whether the
+    /// commit was applied.
+    async fn commit_counted(&self, leaf: &ShardKey, commit: &LedgerCommit, done: &mut Reconciled) -> StoreResult<bool> {
+        if let Some(fused) = self.engine.fused()
+            && let Some(result) = fused.commit_counted(leaf, commit, &leaf_counter(&commit.head)).await.transpose()
+            // A damaged counter row must not keep the ledger back as well.
+            && !matches!(result, Err(StoreError::Damaged(_)))
+        {
+            return Ok(book(result, commit, done)? == Some(CommitOutcome::Applied));
+        }
+        let applied = self.try_commit(leaf, commit, done).await? == Some(CommitOutcome::Applied);
+        if applied {
+            self.put_leaf_counter(leaf, &commit.head).await?;
+        }
+        Ok(applied)
+    }
+
     /// `None`: the outcome is unknown, so read again.
     pub(super) async fn try_commit(
         &self,
@@ -248,22 +264,7 @@ impl Protocol {
         commit: &LedgerCommit,
         done: &mut Reconciled,
     ) -> StoreResult<Option<CommitOutcome>> {
-        match self.engine.commit(leaf, commit).await {
-            Ok(CommitOutcome::Applied) => {
-                done.commits += 1;
-                done.members += u32::try_from(commit.rows.len()).unwrap_or(u32::MAX);
-                Ok(Some(CommitOutcome::Applied))
-            }
-            Ok(CommitOutcome::Conflict) => {
-                done.conflicts += 1;
-                Ok(Some(CommitOutcome::Conflict))
-            }
-            Err(StoreError::Unknown(_)) => {
-                done.unknowns += 1;
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
+        book(self.engine.commit(leaf, commit).await, commit, done)
     }
 
     /// Writes the counter row that belongs to a leaf's head.
@@ -289,6 +290,27 @@ impl Protocol {
         if attempt > PATIENCE {
             self.clock.sleep(Duration::from_millis(1 << (attempt - PATIENCE).min(6))).await;
         }
+    }
+}
+
+/// Notes what became of a commit. `None`: that is unknown.
+fn book(result: StoreResult<CommitOutcome>, commit: &LedgerCommit, done: &mut Reconciled) -> StoreResult<Option<CommitOutcome>> {
+    match result {
+        Ok(outcome) => {
+            match outcome {
+                CommitOutcome::Applied => {
+                    done.commits += 1;
+                    done.members += u32::try_from(commit.rows.len()).unwrap_or(u32::MAX);
+                }
+                CommitOutcome::Conflict => done.conflicts += 1,
+            }
+            Ok(Some(outcome))
+        }
+        Err(StoreError::Unknown(_)) => {
+            done.unknowns += 1;
+            Ok(None)
+        }
+        Err(error) => Err(error),
     }
 }
 

@@ -27,7 +27,7 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
     /// Connections of the clients over HTTP
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub http_clients: u32,
     /// Only this way in
     #[arg(long, value_enum)]

@@ -148,7 +148,7 @@ settings! {
     #[doc = "Writes that wait for the store's writer; more wait outside."]
     store_queue: ByteSize = "32MiB",
     #[doc = "Journal bytes that opening after a crash may have to replay."]
-    store_replay: ByteSize = "32MiB",
+    store_replay: ByteSize = "64MiB",
     #[doc = "Targets whose counts are cached."]
     cache_targets: usize = "100000",
     #[doc = "How long a cached count may be answered."]

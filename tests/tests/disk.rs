@@ -26,6 +26,8 @@ const SETTINGS: [&str; 6] = ["--set", "slot=200ms", "--set", "sweep_delay=500ms"
 const COUNTED: Duration = Duration::from_secs(20);
 /// Size of the file system, and what is left of it while the server fills it.
 const SIZE_MIB: u64 = 24;
+/// The same with ext4's own journal and tables.
+const EXT4_MIB: u64 = 32;
 const LEFT_MIB: u64 = 1;
 /// Likes in one request.
 const BATCH: usize = 200;
@@ -40,14 +42,23 @@ fn as_root(command: &[&str]) -> Result<(), String> {
     run(command).or_else(|error| run(&[&["sudo", "-n"], command].concat()).map_err(|_| error))
 }
 
-/// A file system in memory, mounted on a folder of its own; unmounted when dropped.
+/// What a disk is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Memory.
+    Tmpfs,
+    /// A file with ext4 in it on a loop device: blocks are given out late, and a journal of its own.
+    Ext4,
+}
+
+/// A small file system, mounted on a folder of its own; unmounted when dropped.
 struct Disk {
     folder: tempfile::TempDir,
 }
 
 impl Disk {
-    /// `None`: the tester wants to do without.
-    fn mount() -> Option<Self> {
+    /// `None`: the tester wants to do without, or the machine has no loop devices; says which.
+    fn mount(kind: Kind) -> Option<Self> {
         let set = |name: &str| std::env::var_os(name).is_some_and(|v| !v.is_empty() && v != "0" && v != "false");
         if set("TALLY_NO_MOUNT") && !set("CI") {
             eprintln!("left out: TALLY_NO_MOUNT is set");
@@ -55,14 +66,42 @@ impl Disk {
         }
         let disk = Self { folder: tempfile::tempdir().expect("a place to mount on") };
         fs::create_dir(disk.path()).expect("an empty folder");
-        let (path, size) = (disk.path().to_string_lossy().into_owned(), format!("size={SIZE_MIB}m,mode=1777"));
+        match kind {
+            Kind::Tmpfs => {
+                disk.mount_tmpfs();
+                println!("tested on tmpfs");
+            }
+            Kind::Ext4 => {
+                if let Err(why) = disk.mount_ext4() {
+                    println!("not tested on ext4, only on tmpfs: {why}");
+                    return None;
+                }
+                println!("tested on ext4 on a loop device");
+            }
+        }
+        Some(disk)
+    }
+
+    fn mount_tmpfs(&self) {
+        let (path, size) = (self.path().to_string_lossy().into_owned(), format!("size={SIZE_MIB}m,mode=1777"));
         as_root(&["mount", "-t", "tmpfs", "-o", &size, "tally-test", &path]).unwrap_or_else(|error| {
             panic!(
                 "this test mounts a small tmpfs and needs the right to (root, or sudo without a password): {error}; set \
                  TALLY_NO_MOUNT=1 to leave it out"
             )
         });
-        Some(disk)
+    }
+
+    /// The file is on the machine's own disk, and freed with the folder; the device with the mount.
+    fn mount_ext4(&self) -> Result<(), String> {
+        let (image, path) = (self.folder.path().join("image"), self.path());
+        let (image, path) = (image.to_string_lossy(), path.to_string_lossy());
+        let file = File::create(&*image).map_err(|e| e.to_string())?;
+        file.set_len(EXT4_MIB << 20).map_err(|e| e.to_string())?;
+        // Nothing is kept back for root, so that full is full for everybody.
+        as_root(&["mkfs.ext4", "-q", "-F", "-m", "0", "-E", "root_owner", &image])?;
+        as_root(&["mount", "-o", "loop", &image, &path])?;
+        as_root(&["chmod", "1777", &path])
     }
 
     fn path(&self) -> PathBuf {
@@ -168,8 +207,8 @@ enum End {
     Asked,
 }
 
-fn a_full_disk(end: End) {
-    let Some(disk) = Disk::mount() else { return };
+fn a_full_disk(kind: Kind, end: End) {
+    let Some(disk) = Disk::mount(kind) else { return };
     let mut server = disk.serve();
     let mut bulk = Bulk::new();
     assert_eq!(like(&server, &mut bulk, "before", 3 * BATCH), None, "there is room yet");
@@ -235,17 +274,26 @@ fn a_full_disk(end: End) {
 
 #[test]
 fn a_full_disk_loses_nothing_and_a_killed_server_goes_on_when_there_is_room() {
-    a_full_disk(End::Killed);
+    a_full_disk(Kind::Tmpfs, End::Killed);
 }
 
 #[test]
 fn a_full_disk_loses_nothing_and_a_server_that_is_asked_to_stops_in_order() {
-    a_full_disk(End::Asked);
+    a_full_disk(Kind::Tmpfs, End::Asked);
 }
 
 #[test]
-fn a_first_start_on_a_full_disk_fails_with_a_reason_and_works_once_there_is_room() {
-    let Some(disk) = Disk::mount() else { return };
+fn a_full_ext4_loses_nothing_and_a_killed_server_goes_on_when_there_is_room() {
+    a_full_disk(Kind::Ext4, End::Killed);
+}
+
+#[test]
+fn a_full_ext4_loses_nothing_and_a_server_that_is_asked_to_stops_in_order() {
+    a_full_disk(Kind::Ext4, End::Asked);
+}
+
+fn a_first_start_on_a_full_disk(kind: Kind) {
+    let Some(disk) = Disk::mount(kind) else { return };
     disk.fill(0);
     for _ in 0..2 {
         assert_refused(&serve_once(&disk.data()), &disk.data());
@@ -256,8 +304,21 @@ fn a_first_start_on_a_full_disk_fails_with_a_reason_and_works_once_there_is_room
 }
 
 #[test]
+fn a_first_start_on_a_full_disk_fails_with_a_reason_and_works_once_there_is_room() {
+    for kind in [Kind::Tmpfs, Kind::Ext4] {
+        a_first_start_on_a_full_disk(kind);
+    }
+}
+
+#[test]
 fn a_disk_that_may_not_be_written_is_refused_and_left_as_it_was() {
-    let Some(disk) = Disk::mount() else { return };
+    for kind in [Kind::Tmpfs, Kind::Ext4] {
+        a_read_only_disk(kind);
+    }
+}
+
+fn a_read_only_disk(kind: Kind) {
+    let Some(disk) = Disk::mount(kind) else { return };
     let server = disk.serve();
     let mut bulk = Bulk::new();
     assert_eq!(like(&server, &mut bulk, "kept", 2 * BATCH), None);

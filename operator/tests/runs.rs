@@ -61,6 +61,41 @@ async fn a_run_that_is_cut_off_at_any_await_ends_as_if_it_had_not_been() {
     }
 }
 
+/// Lets `work` go on for so many awaits, and drops it; whether it had ended.
+async fn cut_off_after<T>(work: impl Future<Output = T>, awaits: usize) -> bool {
+    let mut work = std::pin::pin!(work);
+    for _ in 0..=awaits {
+        if futures::poll!(work.as_mut()).is_ready() {
+            return true;
+        }
+    }
+    false
+}
+
+/// An order, and an order to undo, that nobody got an answer to: there is no run, or one that ends.
+#[tokio::test]
+async fn an_order_that_is_cut_off_at_any_await_leaves_no_run_that_waits_for_ever() {
+    let (mut cut, mut whole) = (0, false);
+    while !whole {
+        let w = setup(false).await;
+        whole = cut_off_after(w.operator.order(&who(), order(), Reason::Moderation, true), cut).await;
+        let after = World::reopened(&w).await;
+        after.finish().await;
+        let listed = after.operator.list(None, 10).await.unwrap().runs;
+        assert!(listed.len() <= 1 && listed.iter().all(|run| run.state == RunState::Done), "cut at {cut}: {listed:?}");
+        if let Some(run) = listed.first() {
+            whole &= cut_off_after(after.operator.undo(&who(), run.id), cut).await;
+            let last = World::reopened(&after).await;
+            last.finish().await;
+            let listed = last.operator.list(None, 10).await.unwrap().runs;
+            assert!(listed.iter().all(|run| run.state == RunState::Done), "the undo cut at {cut}: {listed:?}");
+        }
+        assert!(cut < 2000, "it never ends");
+        cut += 1;
+    }
+    assert!(cut > 5, "it was cut off {cut} times only");
+}
+
 #[tokio::test]
 async fn an_undo_leaves_alone_what_was_written_since() {
     let w = setup(true).await;

@@ -160,9 +160,9 @@ impl Operator {
         }
     }
 
-    /// Makes a run durable and queues it; `undoes` is the run that it takes back. Until the queue is
-    /// stored nothing happens: an index entry without a run is not listed. The index comes first, so
-    /// that whatever is cut off behind it is found, and forgotten in time.
+    /// Makes a run durable and queues it; `undoes` is the run that it takes back. Until its record is
+    /// stored nothing happens: an entry of the index or the queue without a record is no run. The index
+    /// comes first, so that whatever is cut off behind it is found, and forgotten in time.
     pub(crate) async fn enqueue(&self, run: Run, members: &[Member], undoes: Option<Run>) -> Result<Run, Refused> {
         let engine = self.0.protocol.engine();
         let log = run.members_log();
@@ -180,12 +180,13 @@ impl Operator {
         Ok(run)
     }
 
-    /// Stores a run and puts it into the queue.
+    /// Puts a run into the queue and stores it. The queue first: whoever is cut off between the two must
+    /// not leave a run that waits and is in no queue.
     pub(crate) async fn requeue(&self, run: &Run) -> StoreResult<()> {
-        self.save(run).await?;
         let mut ids: Vec<u64> = self.live().keys().copied().chain([run.id]).collect();
         ids.sort_unstable();
         self.save_queue(&ids).await?;
+        self.save(run).await?;
         self.live().insert(run.id, run.clone());
         self.0.metrics.waiting.set(i64::try_from(ids.len()).unwrap_or(i64::MAX));
         self.0.wake.notify_one();

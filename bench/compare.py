@@ -12,7 +12,7 @@ import sys
 from postgres.cluster import LOADS, Cluster
 from server import tally
 
-# What PostgreSQL gets; over HTTP Tally gets as many.
+# What PostgreSQL gets.
 CLIENTS = 64
 
 
@@ -24,7 +24,7 @@ def run(seconds=4, rounds=3, say=lambda _: None):
             for load in LOADS:
                 say(f"round {number + 1} of {rounds}, {load}")
                 done = tally("bench", "likes", "--rounds", "1", "--seconds", str(seconds), "--load", load, "--peak-only", "--seed",
-                             str(number + 1), "--http-clients", str(CLIENTS))
+                             str(number + 1))
                 for figures in done["figures"]:
                     found[load][figures["way"]].append(figures)
                 pg.reset()
@@ -47,6 +47,8 @@ def summary(load):
             "baseline": load[way][0]["baseline"],
             "baseline_per_second": [f["baseline_per_second"][0] for f in load[way]],
             "to_baseline": median(f["ratio"] for f in load[way]),
+            "cpu_us": median(f["cpu_us"] for f in load[way]),
+            "baseline_cpu_us": median(f["baseline_cpu_us"] for f in load[way]),
             "p50_ms": median(f["answer"]["p50_ms"] for f in load[way]),
             "p99_ms": median(f["answer"]["p99_ms"] for f in load[way]),
             "failed": sum(f["failed"] for f in load[way]),
